@@ -1,0 +1,3 @@
+"""Reinforcement fine-tuning of open models on your own machine."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,76 @@
+"""Every error that strop raises on purpose.
+
+    StropError                  anything a user can act on; the message says what and how
+    ├── ConfigError             a configuration that cannot be run
+    ├── DataError               a data file with faults, each with its line
+    ├── ModelError              a model that cannot be found, loaded or trained
+    ├── RewardError             a reward function that cannot be loaded
+    ├── TooManyFailures         more groups failed than the configuration allows
+    ├── TrainingDiverged        several steps in a row without a finite loss and gradient
+    ├── RunError                a run folder that is missing, damaged or in use
+    └── CheckpointError         a checkpoint that is missing or damaged
+
+A failure that costs one group only (a reward that raised, say) is no exception: it is
+recorded on the rollout as `types.Failure` and counted.
+"""
+
+from __future__ import annotations
+
+
+class StropError(Exception):
+    """Base of the tree. `code` and `param` are what an API client gets to see."""
+
+    code = "strop_error"
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+
+
+class ConfigError(StropError):
+    """A configuration that cannot be run; `param` is the dotted key."""
+
+    code = "invalid_config"
+
+
+class DataError(StropError):
+    """A data file that cannot be used; the message lists its faults by line."""
+
+    code = "invalid_data"
+
+
+class ModelError(StropError):
+    """A model that cannot be found, loaded or trained."""
+
+    code = "invalid_model"
+
+
+class RewardError(StropError):
+    """A reward function that cannot be loaded or started."""
+
+    code = "invalid_reward"
+
+
+class TooManyFailures(StropError):
+    """More groups failed than `train.max_failed_groups` allows."""
+
+    code = "too_many_failed_groups"
+
+
+class TrainingDiverged(StropError):
+    """Several steps in a row had no finite loss and gradient."""
+
+    code = "training_diverged"
+
+
+class RunError(StropError):
+    """A run folder that is missing, damaged or in use by another process."""
+
+    code = "invalid_run"
+
+
+class CheckpointError(StropError):
+    """A checkpoint that is missing or damaged."""
+
+    code = "invalid_checkpoint"

@@ -1,0 +1,216 @@
+"""What passes between the stages of a training step: frozen dataclasses and protocols.
+
+Nothing here reads a file or knows torch. Names that end in capitals carry their shape:
+`rewards_G` has one entry for each rollout of a group, `ids_T` one for each token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+Json = Any
+"""A value that JSON can hold: None, bool, int, float, str, list or dict of them."""
+
+
+class StopReason(StrEnum):
+    """Why a completion ended."""
+
+    STOP = "stop"
+    """The model ended its turn, or wrote one of the stop strings."""
+    LENGTH = "length"
+    """The limit on completion tokens was reached: the answer is cut off."""
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A function call that an assistant message asks for."""
+
+    id: str
+    name: str
+    arguments: str
+    """JSON text, as the model or the row gave it."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One turn of a conversation."""
+
+    role: str
+    """system, user, assistant or tool."""
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    """What an assistant turn asked for."""
+    tool_call_id: str | None = None
+    """Which call a tool turn answers."""
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a data file: a prompt and what the reward functions need to score answers."""
+
+    id: str
+    """Stable name of the row, the same in every run over the same content."""
+    line: int
+    """Line in the file, counted from 1."""
+    messages: tuple[Message, ...]
+    """The prompt: every turn before the answer that the model is asked for."""
+    tools: tuple[Mapping[str, Json], ...]
+    """Function schemas offered to the model."""
+    reference: Json
+    """Reference answer: `metadata.ground_truth`, else the final assistant turn, else None."""
+    fields: Mapping[str, Json]
+    """The whole row as the file has it, for the reward functions."""
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How completions are drawn."""
+
+    temperature: float
+    """0 takes the likeliest token each time."""
+    max_tokens: int
+    """Limit on the tokens of one completion."""
+    top_p: float = 1.0
+    """Draw only from the likeliest tokens that hold this much of the probability."""
+    stop: tuple[str, ...] = ()
+    """A completion ends once its text holds one of these."""
+    seed: int = 0
+    """The same seed, prompt and weights give the same completions."""
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What a sampler returns for one sequence: token ids, never text."""
+
+    token_ids_T: tuple[int, ...]
+    """Every id that was drawn, an end-of-turn token included."""
+    logprobs_T: tuple[float, ...]
+    """Log-probability of each drawn id at the sampling temperature."""
+    entropies_T: tuple[float, ...]
+    """Entropy in nats of the distribution that each id was drawn from."""
+    stop_reason: StopReason
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a rollout could not be scored. Never a score of zero."""
+
+    cause: str
+    """Short name to count by: exception, timeout, crash, none, nan, type …"""
+    message: str
+    """One line for people."""
+    detail: str = ""
+    """Traceback or captured output."""
+
+
+@dataclass(frozen=True)
+class Reward:
+    """The score of one rollout."""
+
+    total: float
+    """Weighted sum over all reward functions: what is trained on."""
+    components: Mapping[str, float]
+    """Score of each component before its weight."""
+    weights: Mapping[str, float]
+    """Weight of each component; 0 means logged, not trained on."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One assistant turn of a rollout, as reward functions see it."""
+
+    response: str
+    tool_calls: tuple[Mapping[str, Json], ...] = ()
+    tool_results: tuple[Json, ...] = ()
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One attempt at a prompt: what was said, the tokens, and what it was worth."""
+
+    index: int
+    """Number within the group, from 0."""
+    messages: tuple[Message, ...]
+    """The turns after the prompt."""
+    steps: tuple[Step, ...]
+    """The assistant turns with their tool calls and results."""
+    token_ids_T: tuple[int, ...]
+    """Ids after the prompt: sampled ones and, with tools, what the environment put between."""
+    sampled_mask_T: tuple[bool, ...]
+    """True exactly for the ids that the sampler returned: only those are trained on."""
+    sampler_logprobs_T: tuple[float, ...]
+    """Log-probability under the sampler; 0.0 where not sampled."""
+    entropy: float
+    """Mean entropy over the sampled ids, in nats."""
+    stop_reason: StopReason
+    reward: Reward | None = None
+    failure: Failure | None = None
+    logs: str = ""
+    """What the reward functions logged and printed."""
+    timing: Mapping[str, float] = field(default_factory=dict)
+    """Seconds: `sample`, `reward`."""
+
+    @property
+    def length(self) -> int:
+        """Number of sampled tokens."""
+        return sum(self.sampled_mask_T)
+
+
+@dataclass(frozen=True)
+class Group:
+    """All rollouts of one prompt in one step."""
+
+    row: Row
+    prompt_ids_T: tuple[int, ...]
+    rollouts: tuple[Rollout, ...]
+
+    @property
+    def failure(self) -> Failure | None:
+        """The first failure among the rollouts: it drops the whole group from training."""
+        return next((rollout.failure for rollout in self.rollouts if rollout.failure), None)
+
+    @property
+    def rewards_G(self) -> list[float]:
+        """Total reward of each rollout; only for a group without failure."""
+        return [rollout.reward.total for rollout in self.rollouts if rollout.reward is not None]
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """What one training step leaves behind."""
+
+    step: int
+    metrics: Mapping[str, float]
+    groups: tuple[Group, ...] = ()
+    advantages: tuple[tuple[float, ...], ...] = ()
+    """For each group, one advantage a rollout; empty for a failed group."""
+    notes: tuple[str, ...] = ()
+    """Lines for the log: why a step was skipped, which groups failed."""
+
+
+class Sampler(Protocol):
+    """Draws completions for prompts. Knows token ids, not text or messages."""
+
+    async def sample(self, prompt_ids: Sequence[int], count: int, params: SamplingParams) -> list[Completion]:
+        """`count` completions of one prompt."""
+
+
+class Environment(Protocol):
+    """Plays one prompt to its end: single turn, with tools, or several turns."""
+
+    async def play(self, row: Row, count: int, params: SamplingParams) -> Group:
+        """`count` rollouts of a row, not scored yet."""
+
+
+class Recorder(Protocol):
+    """Keeps what training steps leave behind: run folder, TensorBoard, W&B, MLflow."""
+
+    def record(self, record: StepRecord) -> None:
+        """Take in one step. A recorder for display must not raise."""
+
+    def close(self) -> None:
+        """Flush; called once, also after an error."""
