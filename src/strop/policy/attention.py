@@ -2,20 +2,21 @@
 
 A model loaded with `attn_implementation="strop"` hands every attention call to `attend`,
 which hands it on to the `Layout` that came as a keyword of the forward call. A layout
-knows where each token of the flat batch `[1, T]` stands and what it may look at; this
-module knows nothing about weights, tokens or sampling.
+knows where each token stands and what it may look at; this module knows nothing about
+weights, vocabularies or sampling.
 
-- `PackedLayout`: prompts, each once, with their completions behind them (training, prefill).
-- `DecodeLayout`: one new token for each of many sequences, keys and values in a `KvSlab`.
+- `PackedLayout`: prompts, each once, with their completions behind them (training).
+- `PrefillLayout`: prompts alone, whose keys and values go to a `KvSlab`.
+- `DecodeLayout`: one new token for each of many sequences of a `KvSlab`.
 
-Keeping keys and values here, and not in a transformers cache, means that no cache class
-of a transformers release is touched: the attention function interface is the only joint.
+Keeping keys and values here, and not in a transformers cache, means that no cache or mask
+class of a transformers release is touched: the attention function is the only joint.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Protocol
 
 import torch
@@ -27,18 +28,22 @@ from strop.errors import ModelError
 
 ATTENTION = "strop"
 
+# Up to this many scores a head, two matmuls and a softmax beat the fused kernel on a CPU in
+# bf16 (2-4 times, backward included); above it the fused kernel wins, and saves memory.
+_MATMUL_SCORES = 64 * 1024
+
 
 class Layout(Protocol):
     """Where the tokens of one forward stand, and what each may attend to."""
 
     @property
-    def position_ids(self) -> Tensor:
-        """Positions, integers `[1, T]`."""
+    def positions(self) -> Tensor:
+        """Position of each token, integers of the shape of the input ids."""
 
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None
     ) -> Tensor:
-        """Query `[1, H, T, D]`, key and value `[1, Hkv, T, D]` to the output `[1, T, H, D]`."""
+        """Query `[B, H, T, D]`, key and value `[B, Hkv, T, D]` to the output `[B, T, H, D]`."""
 
 
 def attend(
@@ -53,15 +58,18 @@ def attend(
     layout: Layout | None = None,
     **extras: Any,
 ) -> tuple[Tensor, None]:
-    """The attention function that transformers calls for every layer.
+    """The attention function that transformers calls in every layer.
 
     Raises ModelError when the model wants more than plain or sliding-window attention:
     an extra such as a soft cap or attention sinks would otherwise be dropped in silence.
     """
-    unsupported = sorted(name for name in ("softcap", "s_aux", "position_bias") if extras.get(name) is not None)
-    if unsupported or dropout or layout is None:
-        reason = f"needs {', '.join(unsupported)}" if unsupported else "was called with dropout or without a layout"
-        raise ModelError(f"{type(module).__name__} {reason}, which strop's attention does not support")
+    unsupported = [name for name in ("softcap", "s_aux", "position_bias") if extras.get(name) is not None]
+    if unsupported:
+        raise ModelError(f"{type(module).__name__} needs {', '.join(unsupported)} in its attention: not supported")
+    if not getattr(module, "is_causal", True):
+        raise ModelError(f"{type(module).__name__} looks at later tokens: not supported")
+    if layout is None or dropout:
+        raise ModelError(f"{type(module).__name__} was called with dropout or without strop's layout")
     layer = module.layer_idx
     assert isinstance(layer, int)
     return layout.attend(layer, query, key, value, scaling, sliding_window), None
@@ -70,41 +78,250 @@ def attend(
 AttentionInterface.register(ATTENTION, attend)
 
 
-@dataclass(frozen=True)
-class PackedLayout:
-    """Prompts and their completions in one flat row: each prompt, then its completions.
+class KvSlab:
+    """Keys and values of all sequences in flight: one block a layer, allocated ahead.
 
-    Every completion attends to its own prompt and to itself, never to its siblings, so
-    one pass over the prompt serves the whole group. The work is that of short sequences,
-    not of a dense mask over the whole row.
+    Sequence `i` owns row `i` of each block, `[rows, Hkv, capacity, D]`. The blocks grow by
+    doubling; a sequence that ends hands its row to the last one, so that the live rows are
+    always the first ones and every step reads a view, never a copy.
     """
 
-    positions: Tensor
-    """[T] position of each token; completions restart after their prompt."""
-    prompts: Tensor
-    """[N, P] index of each prompt token in the flat row, padded with 0 on the right."""
-    completions: Tensor
-    """[C, L] index of each completion token, padded with 0 on the right; C may be 0."""
-    owners: Tensor
-    """[C] row of `prompts` that a completion continues."""
-    prompt_mask: Tensor | None
-    """[N, 1, P, P] causal mask; None where all prompts have the same length."""
-    completion_mask: Tensor
-    """[C, 1, L, P + L] what a completion token sees of its prompt and of itself."""
-    gather: Tensor
-    """[T] for each flat token, its place in the padded outputs (prompts, then completions)."""
-    distances: Tensor
-    """[C, 1, L, P + L] query position minus key position, for sliding windows."""
-    slab: KvSlab | None = None
-    """Where to keep the keys and values of the prompts, for decoding later."""
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._capacity = 0
+        self._blocks: dict[int, tuple[Tensor, Tensor]] = {}
 
-    @classmethod
-    def build(
-        cls,
+    def reserve(self, capacity: int) -> None:
+        """Make room for sequences of `capacity` tokens, keeping what is stored."""
+        if capacity <= self._capacity:
+            return
+        self._capacity = max(capacity, 2 * self._capacity)
+        self._blocks = {
+            layer: (self._grown(keys), self._grown(values)) for layer, (keys, values) in self._blocks.items()
+        }
+
+    def _grown(self, block: Tensor) -> Tensor:
+        rows, heads, length, width = block.shape
+        grown = block.new_zeros(rows, heads, self._capacity, width)
+        grown[:, :, :length] = block
+        return grown
+
+    def block(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """The blocks of a layer, made on first use in the shape of its keys and values."""
+        if layer not in self._blocks:
+            # Zeros, not raw memory: a hidden key still meets the query, and NaN would survive its mask.
+            self._blocks[layer] = (
+                key.new_zeros(self._rows, key.shape[1], self._capacity, key.shape[-1]),
+                value.new_zeros(self._rows, value.shape[1], self._capacity, value.shape[-1]),
+            )
+        return self._blocks[layer]
+
+    def move(self, source: int, target: int, length: int) -> None:
+        """Copy the first `length` tokens of one row over another."""
+        for keys, values in self._blocks.values():
+            keys[target, :, :length] = keys[source, :, :length]
+            values[target, :, :length] = values[source, :, :length]
+
+    def clear(self) -> None:
+        """Free the memory."""
+        self._blocks.clear()
+        self._capacity = 0
+
+
+class PackedLayout:
+    """Prompts and their completions in one flat row: all prompts, then all completions.
+
+    Every completion attends to its own prompt and to itself, never to its siblings, so one
+    pass over a prompt serves its whole group. Attention runs over short sequences, `prompt`
+    and `prompt + completion`, and not over one dense mask of everything with everything.
+    """
+
+    def __init__(
+        self,
         prompt_lengths: Sequence[int],
-        completion_lengths: Sequence[Sequence[int]],
+        completion_lengths: Sequence[int],
+        owners: Sequence[int],
         device: torch.device,
-        slab: KvSlab | None = None,
-    ) -> PackedLayout:
-        """Lay out prompts of the given lengths, each followed by its completions."""
-        raise NotImplementedError
+    ) -> None:
+        """`owners[c]` is the prompt that completion `c` continues; a completion may have no tokens."""
+        self._prompts = _Ragged(prompt_lengths, device)
+        self._completions = _Ragged(completion_lengths, device)
+        self._owners = torch.tensor(owners, dtype=torch.long, device=device)
+        prompt_keys = self._prompts.positions(start=0)
+        own_keys = self._completions.positions(start=self._prompts.lengths[self._owners])
+        self._prompt_mask = _Mask(prompt_keys, prompt_keys)
+        self._completion_mask = _Mask(own_keys, torch.cat([prompt_keys[self._owners], own_keys], dim=1))
+        flat = torch.cat([self._prompts.pack(prompt_keys), self._completions.pack(own_keys)])
+        self.positions = flat[None]
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None
+    ) -> Tensor:
+        split = self._prompts.total
+        query_THD, key_THD, value_THD = (x[0].transpose(0, 1) for x in (query, key, value))
+        key_P, value_P = self._prompts.pad(key_THD[:split]), self._prompts.pad(value_THD[:split])
+        output_P = _attention(self._prompts.pad(query_THD[:split]), key_P, value_P, self._prompt_mask, scale, window)
+        if not self._completions.total:
+            return self._prompts.pack(output_P)[None]
+        key_C = torch.cat([key_P.index_select(0, self._owners), self._completions.pad(key_THD[split:])], dim=1)
+        value_C = torch.cat([value_P.index_select(0, self._owners), self._completions.pad(value_THD[split:])], dim=1)
+        query_C = self._completions.pad(query_THD[split:])
+        output_C = _attention(query_C, key_C, value_C, self._completion_mask, scale, window)
+        return torch.cat([self._prompts.pack(output_P), self._completions.pack(output_C)])[None]
+
+
+class PrefillLayout:
+    """Prompts in one flat row; each prompt's keys and values go to the slab rows of its group."""
+
+    def __init__(self, prompt_lengths: Sequence[int], rows: Sequence[Sequence[int]], slab: KvSlab, device: torch.device):
+        """`rows[i]` are the slab rows of prompt `i`."""
+        self._packed = PackedLayout(prompt_lengths, (), (), device)
+        self._spans = list(zip(accumulate(prompt_lengths, initial=0), prompt_lengths, rows, strict=False))
+        self._slab = slab
+        self.positions = self._packed.positions
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None
+    ) -> Tensor:
+        keys, values = self._slab.block(layer, key, value)
+        for start, length, rows in self._spans:
+            keys[rows, :, :length] = key[0, :, start : start + length]
+            values[rows, :, :length] = value[0, :, start : start + length]
+        return self._packed.attend(layer, query, key, value, scale, window)
+
+
+class DecodeLayout:
+    """One new token for each of the first `n` rows of a slab."""
+
+    def __init__(self, lengths: Sequence[int], slab: KvSlab, device: torch.device) -> None:
+        """`lengths[i]` is the number of tokens that row `i` holds, the new one not counted."""
+        self._rows = torch.arange(len(lengths), device=device)
+        self._lengths = torch.tensor(lengths, dtype=torch.long, device=device)
+        self._top = max(lengths) + 1
+        self._slab = slab
+        self._masks: dict[int | None, Tensor] = {}
+        self.positions = self._lengths[:, None]
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None
+    ) -> Tensor:
+        keys, values = self._slab.block(layer, key, value)
+        keys[self._rows, :, self._lengths] = key[:, :, 0]
+        values[self._rows, :, self._lengths] = value[:, :, 0]
+        count, heads, _, width = query.shape
+        grouped = (query * scale).view(count, key.shape[1], -1, width)
+        scores = grouped @ keys[:count, :, : self._top].transpose(-1, -2)
+        weights = torch.softmax(scores + self._mask(window, scores.dtype), dim=-1)
+        return (weights @ values[:count, :, : self._top]).view(count, 1, heads, -1)
+
+    def _mask(self, window: int | None, dtype: torch.dtype) -> Tensor:
+        """[n, 1, 1, top] zero where a row may look, minus infinity elsewhere."""
+        if window not in self._masks:
+            distance = self._lengths[:, None] - torch.arange(self._top, device=self._lengths.device)
+            self._masks[window] = _additive(_visible(distance, window), dtype)[:, None, None]
+        return self._masks[window]
+
+
+class _Ragged:
+    """Sequences of different lengths: flat `[t, ...]`, or padded on the right `[R, width, ...]`."""
+
+    def __init__(self, lengths: Sequence[int], device: torch.device) -> None:
+        self.lengths = torch.tensor(lengths, dtype=torch.long, device=device)
+        self.total = sum(lengths)
+        self._width = max(lengths, default=0)
+        self._real = torch.arange(self._width, device=device) < self.lengths[:, None]
+        self._places = self._real.flatten().nonzero()[:, 0]
+
+    def pad(self, flat: Tensor) -> Tensor:
+        padded = _Scatter.apply(flat, self._places, self._real.numel())
+        return padded.view(*self._real.shape, *flat.shape[1:])  # type: ignore[no-any-return]
+
+    def pack(self, padded: Tensor) -> Tensor:
+        return _Gather.apply(padded.flatten(0, 1), self._places)  # type: ignore[no-any-return]
+
+    def positions(self, start: Tensor | int) -> Tensor:
+        """[R, width] positions that count from `start`; far out of sight where padded."""
+        count = torch.arange(self._width, device=self.lengths.device)
+        first = start[:, None] if isinstance(start, Tensor) else start
+        return torch.where(self._real, first + count, _PADDING)
+
+
+# A padded key stands after every query, so that no real token sees it; a padded query sees
+# everything before it, so that no softmax runs over nothing (NaN would reach the gradient).
+_PADDING = 2**40
+
+
+class _Scatter(torch.autograd.Function):
+    """Rows of `flat` to the given places of a zero tensor. The places are unique, so that the
+    backward is a plain gather: indexing's own backward would add rows up one by one."""
+
+    @staticmethod
+    def forward(ctx: Any, flat: Tensor, places: Tensor, size: int) -> Tensor:
+        ctx.save_for_backward(places)
+        return flat.new_zeros(size, *flat.shape[1:]).index_copy_(0, places, flat)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        (places,) = ctx.saved_tensors
+        return grad.index_select(0, places), None, None
+
+
+class _Gather(torch.autograd.Function):
+    """The inverse of `_Scatter`."""
+
+    @staticmethod
+    def forward(ctx: Any, padded: Tensor, places: Tensor) -> Tensor:
+        ctx.save_for_backward(places)
+        ctx.size = padded.shape[0]
+        return padded.index_select(0, places)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        (places,) = ctx.saved_tensors
+        return grad.new_zeros(ctx.size, *grad.shape[1:]).index_copy_(0, places, grad), None
+
+
+class _Mask:
+    """What queries `[R, L]` see of keys `[R, S]`, both given by position."""
+
+    def __init__(self, queries: Tensor, keys: Tensor) -> None:
+        self._distance = queries[:, :, None] - keys[:, None, :]
+        self._cache: dict[tuple[int | None, int, torch.dtype], Tensor] = {}
+
+    def folded(self, window: int | None, repeats: int, dtype: torch.dtype) -> Tensor:
+        """[R, 1, repeats * L, S] additive mask; made once, used by every layer."""
+        key = window, repeats, dtype
+        if key not in self._cache:
+            mask = _additive(_visible(self._distance, window), dtype)
+            self._cache[key] = mask.repeat(1, repeats, 1)[:, None]
+        return self._cache[key]
+
+
+def _visible(distance: Tensor, window: int | None) -> Tensor:
+    """Causal: a key at or before the query, and less than a window away."""
+    visible = distance >= 0
+    return visible if window is None else visible & ((distance < window) | (distance > _PADDING // 2))
+
+
+def _additive(visible: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, float("-inf"))
+
+
+def _attention(query: Tensor, key: Tensor, value: Tensor, mask: _Mask, scale: float, window: int | None) -> Tensor:
+    """Query `[R, L, H, D]`, key and value `[R, S, Hkv, D]` to the output `[R, L, H, D]`.
+
+    The query heads that share a key head are folded into the query length, so that keys and
+    values are never repeated.
+    """
+    rows, length, heads, width = query.shape
+    kv_heads = key.shape[2]
+    repeats = heads // kv_heads
+    folded = query.view(rows, length, kv_heads, repeats, width).permute(0, 2, 3, 1, 4)
+    folded = folded.reshape(rows, kv_heads, repeats * length, width)
+    keys, values = key.transpose(1, 2), value.transpose(1, 2)
+    bias = mask.folded(window, repeats, query.dtype)
+    if query.device.type == "cpu" and query.dtype == torch.bfloat16 and length * key.shape[1] <= _MATMUL_SCORES:
+        output = torch.softmax((folded * scale) @ keys.transpose(-1, -2) + bias, dim=-1) @ values
+    else:
+        output = scaled_dot_product_attention(folded, keys, values, attn_mask=bias, scale=scale)
+    return output.view(rows, kv_heads, repeats, length, width).permute(0, 3, 1, 2, 4).reshape(query.shape)

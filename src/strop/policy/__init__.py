@@ -1,0 +1,1 @@
+"""The model side: loading, chat rendering, sampling, log-probabilities, saving."""

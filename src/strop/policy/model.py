@@ -1,0 +1,218 @@
+"""A policy: a causal language model with its tokenizer, run through strop's attention.
+
+Knows how to run token ids through the model body, and how to switch to the reference
+model for the KL penalty. Knows nothing about rewards, losses or files other than weights.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import PeftConfig, PeftModel, get_peft_model
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from strop.config import LoraConfig
+from strop.errors import ModelError
+from strop.policy.attention import ATTENTION, Layout, PackedLayout
+from strop.policy.lora import lora_config, use_fast_layers
+
+
+@dataclass
+class Policy:
+    """A model to sample from and to train."""
+
+    model: PreTrainedModel | PeftModel
+    tokenizer: PreTrainedTokenizerBase
+    name: str
+    """What the user called it."""
+
+    @property
+    def base(self) -> PreTrainedModel:
+        """The transformers model, adapters included where there are any."""
+        return self.model.get_base_model() if isinstance(self.model, PeftModel) else self.model
+
+    @property
+    def device(self) -> torch.device:
+        return self.base.device
+
+    @property
+    def head(self) -> Tensor:
+        """Output matrix `[V, d]`."""
+        return self.base.get_output_embeddings().weight  # type: ignore[no-any-return]
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """Every id that ends a turn: some models have several."""
+        ids = self.base.generation_config.eos_token_id if self.base.generation_config else None
+        ids = self.base.config.eos_token_id if ids is None else ids
+        ids = self.tokenizer.eos_token_id if ids is None else ids
+        return frozenset(ids if isinstance(ids, list) else () if ids is None else [ids])
+
+    @property
+    def max_length(self) -> int | None:
+        """Positions that the model was made for; None where the configuration names no limit."""
+        return getattr(self.base.config, "max_position_embeddings", None)
+
+    def hidden(self, ids: Tensor, layout: Layout) -> Tensor:
+        """Final hidden states `[..., d]` for ids of the same shape `[...]` as the layout's positions."""
+        with self.autocast():
+            output = self.base.base_model(
+                input_ids=ids, position_ids=layout.positions, use_cache=False, layout=layout
+            )
+        return output.last_hidden_state  # type: ignore[no-any-return]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of the ids, without special tokens."""
+        return self.tokenizer.decode(ids, skip_special_tokens=True)  # type: ignore[return-value]
+
+    def trainable(self) -> list[torch.nn.Parameter]:
+        """Parameters that training changes, in a stable order."""
+        return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """bf16 arithmetic over fp32 weights on a GPU; nothing elsewhere."""
+        mixed = self.device.type == "cuda" and self.base.dtype == torch.float32
+        return torch.autocast("cuda", dtype=torch.bfloat16) if mixed else nullcontext()
+
+
+class AdapterReference:
+    """The reference of a LoRA policy: the same model with its adapters off."""
+
+    def __init__(self, policy: Policy) -> None:
+        assert isinstance(policy.model, PeftModel)
+        self._policy, self._model = policy, policy.model
+
+    @contextmanager
+    def policy(self) -> Iterator[Policy]:
+        """The policy to score with, inside the block only."""
+        with self._model.disable_adapter():
+            yield self._policy
+
+
+class FrozenReference:
+    """The reference of a fully trained policy: a frozen copy of the weights it started with."""
+
+    def __init__(self, policy: Policy) -> None:
+        model = copy.deepcopy(policy.model).requires_grad_(False).eval()
+        self._policy = Policy(model, policy.tokenizer, policy.name)
+
+    @contextmanager
+    def policy(self) -> Iterator[Policy]:
+        """The policy to score with."""
+        yield self._policy
+
+
+Reference = AdapterReference | FrozenReference
+
+
+def pick_device(wanted: str) -> torch.device:
+    """`auto`, `cpu` or `cuda`; ModelError when a GPU is asked for and there is none."""
+    available = torch.cuda.is_available()
+    if wanted == "cuda" and not available:
+        raise ModelError('device = "cuda", but torch sees no GPU; use "auto" or "cpu"', param="device")
+    return torch.device("cuda" if available and wanted != "cpu" else "cpu")
+
+
+def fast_dtype(device: torch.device) -> torch.dtype:
+    """bf16 where the hardware multiplies it natively: elsewhere a CPU emulates it, slower than fp32."""
+    if device.type == "cuda":
+        return torch.bfloat16
+    native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return torch.bfloat16 if native else torch.float32
+
+
+def load_policy(source: str, name: str, device: torch.device, dtype: torch.dtype) -> Policy:
+    """Load a folder or hub id for use with strop's attention; ModelError where it cannot be."""
+    adapter = Path(source, "adapter_config.json")
+    if adapter.is_file():
+        config = PeftConfig.from_pretrained(source)
+        base = load_policy(str(config.base_model_name_or_path), name, device, dtype)
+        model = PeftModel.from_pretrained(base.model, source, config=use_fast_layers(config), is_trainable=False)
+        return Policy(model.eval(), base.tokenizer, name)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, attn_implementation=ATTENTION)
+        tokenizer = AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{name}: cannot be loaded from {source}: {error}", param="model") from error
+    policy = Policy(model.to(device).eval(), tokenizer, name)
+    check_support(policy)
+    return policy
+
+
+def prepare_lora(policy: Policy, settings: LoraConfig, seed: int) -> tuple[Policy, AdapterReference]:
+    """Freeze the model and put fresh adapters on it."""
+    torch.manual_seed(seed)
+    policy.model.requires_grad_(False)
+    model = get_peft_model(policy.model, lora_config(settings.r, settings.alpha, settings.targets))
+    adapted = Policy(model.eval(), policy.tokenizer, policy.name)
+    return adapted, AdapterReference(adapted)
+
+
+def prepare_full(policy: Policy, with_reference: bool) -> FrozenReference | None:
+    """Make all weights trainable; the copy that the KL penalty needs is taken before."""
+    reference = FrozenReference(policy) if with_reference else None
+    policy.model.requires_grad_(True)
+    return reference
+
+
+def use_gradient_checkpointing(policy: Policy) -> None:
+    """Recompute activations in the backward pass. Dropout stays off: scoring has none either."""
+    for module in policy.model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        if hasattr(module, "attention_dropout"):
+            module.attention_dropout = 0.0
+    policy.base.gradient_checkpointing_enable({"use_reentrant": False})
+    policy.model.train()
+
+
+class _Probe(PackedLayout):
+    """Notes which layers call attention, and with which window."""
+
+    def __init__(self, length: int, device: torch.device) -> None:
+        super().__init__([length], (), (), device)
+        self.windows: dict[int, int | None] = {}
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None
+    ) -> Tensor:
+        self.windows[layer] = window
+        return super().attend(layer, query, key, value, scale, window)
+
+
+@torch.inference_mode()
+def check_support(policy: Policy) -> None:
+    """Run a few tokens and see that the model does what strop assumes of it.
+
+    Raises ModelError naming what it does otherwise: layers that are not plain or
+    sliding-window attention, or an output head that is more than one matrix.
+    """
+    base, config = policy.base, policy.base.config
+    kind = type(base).__name__
+    if not getattr(base, "_supports_attention_backend", False):
+        raise ModelError(f"{policy.name}: {kind} does not let its attention be replaced: not supported")
+    head = base.get_output_embeddings()
+    if not isinstance(head, torch.nn.Linear) or head.bias is not None:
+        raise ModelError(f"{policy.name}: the output head of {kind} is not a plain matrix: not supported")
+    ids = torch.arange(8, device=policy.device) % config.vocab_size
+    probe = _Probe(len(ids), policy.device)
+    hidden = policy.hidden(ids[None], probe)
+    kinds = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
+    for layer, layer_type in enumerate(kinds):
+        sliding = layer_type == "sliding_attention"
+        if layer not in probe.windows or layer_type not in ("full_attention", "sliding_attention"):
+            raise ModelError(f"{policy.name}: layer {layer} of {kind} is {layer_type}: not supported")
+        if sliding and probe.windows[layer] is None:
+            raise ModelError(f"{policy.name}: layer {layer} of {kind} hides its window: not supported")
+    with policy.autocast():
+        expected = base(input_ids=ids[None], position_ids=probe.positions, use_cache=False, layout=probe).logits
+        found = head(hidden)
+    if not torch.allclose(expected, found, rtol=0.05, atol=0.05):
+        raise ModelError(f"{policy.name}: {kind} scales or caps its logits: not supported")

@@ -1,0 +1,274 @@
+"""The in-process sampler: continuous batching over one KV slab.
+
+Knows token ids only. Prompts are prefilled once for all their completions; then every step
+decodes one token for each sequence in flight. A sequence that ends leaves the batch at
+once, and waiting ones take its place. `Engine` is the synchronous core; `LocalSampler`
+lets many coroutines share it.
+
+Each sequence draws from uniforms of its own, fixed by the seed of its request, so that what
+it draws does not depend on its neighbours or on the order in which they finish.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from strop.errors import ModelError
+from strop.policy.attention import DecodeLayout, KvSlab, PrefillLayout
+from strop.policy.model import Policy
+from strop.seeds import derive_seed
+from strop.types import Completion, SamplingParams, StopReason
+
+# Rows of the slab are allocated for prompts and this many tokens more, then doubled.
+_HEADROOM = 64
+
+
+@dataclass
+class Request:
+    """`count` completions wanted for one prompt; `completions` fills up as they end."""
+
+    prompt_ids: tuple[int, ...]
+    params: SamplingParams
+    completions: list[Completion | None]
+
+    @property
+    def done(self) -> bool:
+        return all(completion is not None for completion in self.completions)
+
+
+@dataclass
+class _Sequence:
+    """One completion in flight."""
+
+    request: Request
+    index: int
+    uniforms: list[float]
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    entropies: list[float] = field(default_factory=list)
+
+    @property
+    def cached(self) -> int:
+        """Tokens whose keys and values the slab holds: all but the newest."""
+        return len(self.request.prompt_ids) + len(self.ids) - 1
+
+
+class Engine:
+    """Decodes all submitted requests, one token for each sequence in flight a step."""
+
+    def __init__(self, policy: Policy, max_concurrent: int) -> None:
+        self._policy = policy
+        self._slab = KvSlab(max_concurrent)
+        self._free = max_concurrent
+        self._waiting: deque[_Sequence] = deque()
+        self._live: list[_Sequence] = []
+
+    @property
+    def busy(self) -> bool:
+        """Whether any sequence waits or is in flight."""
+        return bool(self._waiting or self._live)
+
+    def submit(self, prompt_ids: Sequence[int], count: int, params: SamplingParams) -> Request:
+        """Queue a request. ModelError when prompt and completion exceed the model's positions."""
+        limit = self._policy.max_length
+        if limit is not None and len(prompt_ids) + params.max_tokens > limit:
+            raise ModelError(
+                f"{self._policy.name} has {limit} positions, but the prompt has {len(prompt_ids)} tokens and "
+                f"{params.max_tokens} may follow; lower sampling.max_completion_tokens or max_prompt_tokens"
+            )
+        request = Request(tuple(prompt_ids), params, [None] * count)
+        self._waiting.extend(_Sequence(request, index, _uniforms(params, index)) for index in range(count))
+        return request
+
+    @torch.inference_mode()
+    def step(self) -> list[Request]:
+        """Take in what fits, decode one token for each sequence, and return the finished requests."""
+        admitted = self._admit()
+        if admitted:
+            self._draw(admitted, self._prefill(admitted))
+        finished = self._retire()
+        if self._live:
+            self._draw(self._live, self._decode())
+            finished += self._retire()
+        return finished
+
+    def release(self) -> None:
+        """Free the slab; the next request makes a new one."""
+        self._slab.clear()
+
+    def abort(self) -> None:
+        """Forget every request, after an error in the middle of a step."""
+        self._waiting.clear()
+        self._live.clear()
+        self.release()
+
+    def _admit(self) -> list[_Sequence]:
+        count = min(len(self._waiting), self._free - len(self._live))
+        admitted = [self._waiting.popleft() for _ in range(count)]
+        self._live += admitted
+        return admitted
+
+    def _prefill(self, admitted: list[_Sequence]) -> Tensor:
+        """Run each prompt once; logits `[n, V]` for the first token of every admitted sequence."""
+        rows: dict[int, list[int]] = {}
+        for row, sequence in enumerate(admitted, start=len(self._live) - len(admitted)):
+            rows.setdefault(id(sequence.request), []).append(row)
+        requests = list({id(sequence.request): sequence.request for sequence in admitted}.values())
+        self._slab.reserve(max(len(r.prompt_ids) + min(r.params.max_tokens, _HEADROOM) for r in requests))
+        lengths = [len(request.prompt_ids) for request in requests]
+        ids = torch.tensor([[i for request in requests for i in request.prompt_ids]], device=self._policy.device)
+        layout = PrefillLayout(lengths, list(rows.values()), self._slab, self._policy.device)
+        hidden = self._policy.hidden(ids, layout)[0]
+        ends = torch.tensor(lengths, device=hidden.device).cumsum(0) - 1
+        copies = torch.tensor([len(group) for group in rows.values()], device=hidden.device)
+        return self._logits(hidden[ends]).repeat_interleave(copies, dim=0)
+
+    def _decode(self) -> Tensor:
+        """Run the newest token of every live sequence; logits `[n, V]` for the next."""
+        lengths = [sequence.cached for sequence in self._live]
+        self._slab.reserve(max(lengths) + 1)
+        ids = torch.tensor([[sequence.ids[-1]] for sequence in self._live], device=self._policy.device)
+        hidden = self._policy.hidden(ids, DecodeLayout(lengths, self._slab, self._policy.device))
+        return self._logits(hidden[:, 0])
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        with self._policy.autocast():
+            return torch.nn.functional.linear(hidden, self._policy.head)
+
+    def _draw(self, sequences: list[_Sequence], logits: Tensor) -> None:
+        """Append one token to each sequence."""
+        params = [sequence.request.params for sequence in sequences]
+        ids, logprobs, entropies = draw(
+            logits,
+            torch.tensor([p.temperature for p in params], device=logits.device),
+            torch.tensor([p.top_p for p in params], device=logits.device),
+            torch.tensor([sequence.uniforms[len(sequence.ids)] for sequence in sequences], device=logits.device),
+        )
+        for sequence, token, logprob, entropy in zip(
+            sequences, ids.tolist(), logprobs.tolist(), entropies.tolist(), strict=True
+        ):
+            sequence.ids.append(token)
+            sequence.logprobs.append(logprob)
+            sequence.entropies.append(entropy)
+
+    def _retire(self) -> list[Request]:
+        """Take ended sequences out of the batch; the last row moves into each gap."""
+        finished = []
+        for row in reversed(range(len(self._live))):
+            sequence = self._live[row]
+            reason = self._stop_reason(sequence)
+            if reason is None:
+                continue
+            last = self._live.pop()
+            if last is not sequence:
+                self._slab.move(len(self._live), row, last.cached)
+                self._live[row] = last
+            if self._complete(sequence, reason).done:
+                finished.append(sequence.request)
+        return finished
+
+    def _complete(self, sequence: _Sequence, reason: StopReason) -> Request:
+        sequence.request.completions[sequence.index] = Completion(
+            tuple(sequence.ids), tuple(sequence.logprobs), tuple(sequence.entropies), reason
+        )
+        return sequence.request
+
+    def _stop_reason(self, sequence: _Sequence) -> StopReason | None:
+        params = sequence.request.params
+        if sequence.ids[-1] in self._policy.eos_ids:
+            return StopReason.STOP
+        if params.stop and ends_with_stop(sequence.ids, params.stop, self._policy.decode):
+            return StopReason.STOP
+        return StopReason.LENGTH if len(sequence.ids) >= params.max_tokens else None
+
+
+class LocalSampler:
+    """A `Sampler` over an engine in this process."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._futures: dict[int, asyncio.Future[list[Completion]]] = {}
+        self._driver: asyncio.Task[None] | None = None
+
+    async def sample(self, prompt_ids: Sequence[int], count: int, params: SamplingParams) -> list[Completion]:
+        """`count` completions of one prompt, decoded together with all other calls in flight."""
+        request = self._engine.submit(prompt_ids, count, params)
+        future: asyncio.Future[list[Completion]] = asyncio.get_running_loop().create_future()
+        self._futures[id(request)] = future
+        if self._driver is None or self._driver.done():
+            self._driver = asyncio.create_task(self._drive())
+        return await future
+
+    async def _drive(self) -> None:
+        """Step until nothing is left. Between steps other coroutines run: rewards of finished
+        groups are scored meanwhile, and every prompt that is ready joins the next prefill."""
+        try:
+            while self._engine.busy:
+                await asyncio.sleep(0)
+                for request in self._engine.step():
+                    self._settle(self._futures.pop(id(request)), request)
+        except Exception as error:
+            self._engine.abort()
+            for future in self._futures.values():
+                if not future.done():
+                    future.set_exception(error)
+            self._futures.clear()
+
+    @staticmethod
+    def _settle(future: asyncio.Future[list[Completion]], request: Request) -> None:
+        if not future.done():  # its caller may have been cancelled
+            future.set_result([completion for completion in request.completions if completion is not None])
+
+
+def draw(logits: Tensor, temperature_N: Tensor, top_p_N: Tensor, uniform_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw one token a row by inverting the cumulative distribution at one uniform.
+
+    Returns ids, their log-probabilities and the entropies (nats), each `[N]`, of the softmax at
+    the row's temperature. Temperature 0 takes the likeliest token, and reports temperature 1.
+    `top_p` narrows what is drawn, not what is reported.
+    """
+    greedy = temperature_N == 0
+    scale = torch.where(greedy, 1.0, temperature_N)
+    logprobs = torch.log_softmax(logits.float() / scale[:, None], dim=-1)
+    probabilities = logprobs.exp()
+    entropy = -(probabilities * logprobs).sum(-1)
+    weights = _nucleus(probabilities, top_p_N) if bool((top_p_N < 1).any()) else probabilities
+    cumulative = weights.cumsum(-1)
+    # Zero-width intervals are never hit: the search finds the first entry beyond the mark.
+    marks = uniform_N[:, None].to(cumulative.dtype) * cumulative[:, -1:]
+    ids = torch.searchsorted(cumulative, marks, right=True)[:, 0].clamp_(max=logits.shape[-1] - 1)
+    ids = torch.where(greedy, logits.argmax(-1), ids)
+    chosen = logprobs.gather(1, ids[:, None])[:, 0]
+    if not bool(torch.isfinite(chosen).all()):
+        raise ModelError("the model's logits are not finite: its weights are damaged, or its type overflows")
+    return ids, chosen, entropy
+
+
+def _nucleus(probabilities: Tensor, top_p_N: Tensor) -> Tensor:
+    """Zero all but the likeliest tokens that together hold `top_p` (Holtzman et al. 2020)."""
+    ranked, order = probabilities.sort(dim=-1, descending=True)
+    before = ranked.cumsum(-1) - ranked
+    kept = torch.where(before < top_p_N[:, None], ranked, 0.0)
+    return torch.zeros_like(probabilities).scatter_(1, order, kept)
+
+
+def ends_with_stop(ids: Sequence[int], stop: Sequence[str], decode: Callable[[Sequence[int]], str]) -> bool:
+    """Whether the newest token completed one of the stop strings.
+
+    Only the tail is decoded: a token has at least one byte, so as many tokens as the longest
+    stop string has bytes cover it, and a few more make up for a character that is cut.
+    """
+    tail = max(len(text.encode()) for text in stop) + 4
+    text = decode(ids[-tail:])
+    return any(string in text for string in stop)
+
+
+def _uniforms(params: SamplingParams, index: int) -> list[float]:
+    generator = torch.Generator().manual_seed(derive_seed(params.seed, index))
+    return torch.rand(params.max_tokens, generator=generator).tolist()  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""GRPO: advantages, packing, losses, the optimizer step and the loop around it."""

@@ -1,0 +1,44 @@
+"""From rewards to advantages: how much better than its group an answer was.
+
+Pure functions over plain numbers. The scale is what deviations from the group mean are
+divided by; standard deviations are those of a sample (n - 1), as in TRL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean, stdev
+
+# Keeps a group of nearly equal rewards from being blown up; the value is TRL's.
+_EPSILON = 1e-4
+
+Advantages = Callable[[Sequence[Sequence[float]]], list[list[float]]]
+
+
+def by_group(rewards_NG: Sequence[Sequence[float]]) -> list[list[float]]:
+    """(r - group mean) / group deviation: GRPO (Shao et al. 2024, arXiv:2402.03300)."""
+    return [_scaled(rewards_G, stdev(rewards_G)) for rewards_G in rewards_NG]
+
+
+def by_batch(rewards_NG: Sequence[Sequence[float]]) -> list[list[float]]:
+    """(r - group mean) / deviation of all rewards of the step: keeps the groups comparable
+    (Liu et al. 2025, arXiv:2508.08221)."""
+    rewards = [reward for rewards_G in rewards_NG for reward in rewards_G]
+    spread = stdev(rewards) if len(rewards) > 1 else 0.0
+    return [_scaled(rewards_G, spread) for rewards_G in rewards_NG]
+
+
+def unscaled(rewards_NG: Sequence[Sequence[float]]) -> list[list[float]]:
+    """r - group mean: Dr. GRPO (Liu et al. 2025, arXiv:2503.20783)."""
+    return [[reward - fmean(rewards_G) for reward in rewards_G] for rewards_G in rewards_NG]
+
+
+def _scaled(rewards_G: Sequence[float], spread: float) -> list[float]:
+    # A group of equal rewards has advantages of exactly zero, rounding of the mean aside.
+    if min(rewards_G) == max(rewards_G):
+        return [0.0] * len(rewards_G)
+    mean = fmean(rewards_G)
+    return [(reward - mean) / (spread + _EPSILON) for reward in rewards_G]
+
+
+ADVANTAGES: Mapping[str, Advantages] = {"group": by_group, "batch": by_batch, "none": unscaled}
