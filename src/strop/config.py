@@ -64,6 +64,7 @@ class SamplingConfig(_Table):
     stop: tuple[str, ...] = Field((), description="Strings that end a completion.")
     max_prompt_tokens: int = Field(512, ge=1, description="Longer prompts are dropped and counted.")
     max_completion_tokens: int = Field(1024, ge=1, description="Longer completions are cut off.")
+    template: dict[str, Any] = Field({}, description="Options for the chat template, say enable_thinking = false.")
     max_concurrent: int = Field(64, ge=1, description="Sequences decoded at the same time.")
 
 
@@ -162,8 +163,6 @@ def _impossible(config: RunConfig) -> Iterable[tuple[str, str]]:
     low, high = config.clip_bounds
     if low > 1:
         yield "train.clip_low", f"{low} would let the ratio go below 0; use at most 1"
-    if train.loss == "gspo" and train.advantage_scale == "none":
-        return
     if train.method == "lora" and "lm_head" in config.lora.targets:
         yield "lora.targets", "an adapter on lm_head would not be trained; name layers inside the model"
 

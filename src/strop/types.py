@@ -192,6 +192,16 @@ class StepRecord:
     """Lines for the log: why a step was skipped, which groups failed."""
 
 
+class Chat(Protocol):
+    """Turns conversations into token ids and ids into text."""
+
+    def prompt_ids(self, row: Row) -> tuple[int, ...]:
+        """Ids of the row's prompt, up to where the model's answer begins."""
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        """Text of sampled ids, without special tokens."""
+
+
 class Sampler(Protocol):
     """Draws completions for prompts. Knows token ids, not text or messages."""
 

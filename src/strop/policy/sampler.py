@@ -48,7 +48,8 @@ class _Sequence:
 
     request: Request
     index: int
-    uniforms: list[float]
+    uniforms: list[float] = field(default_factory=list)
+    """One draw for each token to come; made when the sequence leaves the queue."""
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     entropies: list[float] = field(default_factory=list)
@@ -83,7 +84,7 @@ class Engine:
                 f"{params.max_tokens} may follow; lower sampling.max_completion_tokens or max_prompt_tokens"
             )
         request = Request(tuple(prompt_ids), params, [None] * count)
-        self._waiting.extend(_Sequence(request, index, _uniforms(params, index)) for index in range(count))
+        self._waiting.extend(_Sequence(request, index) for index in range(count))
         return request
 
     @torch.inference_mode()
@@ -111,6 +112,8 @@ class Engine:
     def _admit(self) -> list[_Sequence]:
         count = min(len(self._waiting), self._free - len(self._live))
         admitted = [self._waiting.popleft() for _ in range(count)]
+        for sequence in admitted:
+            sequence.uniforms = _uniforms(sequence.request.params, sequence.index)
         self._live += admitted
         return admitted
 
@@ -243,7 +246,8 @@ def draw(logits: Tensor, temperature_N: Tensor, top_p_N: Tensor, uniform_N: Tens
     # Zero-width intervals are never hit: the search finds the first entry beyond the mark.
     marks = uniform_N[:, None].to(cumulative.dtype) * cumulative[:, -1:]
     ids = torch.searchsorted(cumulative, marks, right=True)[:, 0].clamp_(max=logits.shape[-1] - 1)
-    ids = torch.where(greedy, logits.argmax(-1), ids)
+    if bool(greedy.any()):
+        ids = torch.where(greedy, logits.argmax(-1), ids)
     chosen = logprobs.gather(1, ids[:, None])[:, 0]
     if not bool(torch.isfinite(chosen).all()):
         raise ModelError("the model's logits are not finite: its weights are damaged, or its type overflows")

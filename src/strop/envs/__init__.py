@@ -1,0 +1,1 @@
+"""Environments: how a prompt is played to its end."""

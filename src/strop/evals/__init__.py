@@ -1,0 +1,1 @@
+"""Evaluation: the same rollouts as in training, without a gradient."""

@@ -1,0 +1,43 @@
+"""Play held-out rows and measure the answers. Changes no weights and no training state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from strop.config import RunConfig
+from strop.metrics import group_metrics, pass_metrics
+from strop.rollout import RolloutScorer, run_groups
+from strop.seeds import derive_seed
+from strop.types import Environment, Group, Row, SamplingParams
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Answers to held-out rows, and what they are worth."""
+
+    groups: tuple[Group, ...]
+    metrics: dict[str, float]
+    """Under the names of training metrics, with `pass@k` beside them."""
+
+
+async def evaluate(
+    rows: Sequence[Row],
+    config: RunConfig,
+    environment: Environment,
+    scorer: RolloutScorer,
+    on_group: Callable[[Group], None] = lambda group: None,
+) -> Evaluation:
+    """Answer every row as `[eval]` says: its samples and temperature, not those of training.
+
+    The seed is the run's, so that two models, or one model at two steps, meet the same chance.
+    """
+    params = SamplingParams(
+        temperature=config.eval.temperature,
+        max_tokens=config.sampling.max_completion_tokens,
+        stop=config.sampling.stop,
+        seed=derive_seed(config.seed, "eval"),
+    )
+    groups = await run_groups(rows, config.eval.samples, params, environment, scorer, on_group)
+    metrics = {**group_metrics(groups), **pass_metrics(groups, config.eval.pass_threshold)}
+    return Evaluation(tuple(groups), metrics)

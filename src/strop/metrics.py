@@ -1,0 +1,112 @@
+"""Metrics of a set of groups, by the names that files, API and charts share.
+
+Pure functions. A group with a failure counts in `rollouts_errored` and `failures/<cause>`
+and in nothing that is about rewards: a broken reward is no score.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from math import comb
+from statistics import fmean, stdev
+
+from strop.types import Group, Reward, StopReason
+
+
+def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
+    """Rewards, components, lengths, entropy and failures of the groups of one step."""
+    scored = [group for group in groups if group.failure is None]
+    return {
+        **_rewards(scored),
+        **_components(scored),
+        **_lengths(groups),
+        **_failures(groups),
+    }
+
+
+def _rewards(groups: Sequence[Group]) -> dict[str, float]:
+    """Empty without a scored group: no reward is not a reward of zero."""
+    if not groups:
+        return {}
+    rewards_NG = [group.rewards_G for group in groups]
+    return {
+        **_summary("", rewards_NG),
+        "reward_group_std": fmean(stdev(rewards) if len(rewards) > 1 else 0.0 for rewards in rewards_NG),
+        "frac_reward_zero_std": fmean(min(rewards) == max(rewards) for rewards in rewards_NG),
+    }
+
+
+def _components(groups: Sequence[Group]) -> dict[str, float]:
+    """The same three numbers for each component, over the rollouts that have it."""
+    metrics: dict[str, float] = {}
+    for name in _component_names(groups):
+        values_NG = [
+            [reward.components[name] for reward in _group_rewards(group) if name in reward.components]
+            for group in groups
+        ]
+        metrics |= _summary(f"/{name}", [values for values in values_NG if values])
+    return metrics
+
+
+def _component_names(groups: Sequence[Group]) -> list[str]:
+    names: dict[str, None] = {}
+    for group in groups:
+        for reward in _group_rewards(group):
+            names |= dict.fromkeys(reward.components)
+    return list(names)
+
+
+def _group_rewards(group: Group) -> list[Reward]:
+    return [rollout.reward for rollout in group.rollouts if rollout.reward is not None]
+
+
+def _summary(suffix: str, values_NG: Sequence[Sequence[float]]) -> dict[str, float]:
+    """Mean over all, mean over prompts of the best, share of prompts with any non-zero value."""
+    return {
+        f"reward{suffix}": fmean(value for values in values_NG for value in values),
+        f"max_reward{suffix}": fmean(max(values) for values in values_NG),
+        f"solve_rate{suffix}": fmean(any(value != 0 for value in values) for values in values_NG),
+    }
+
+
+def _lengths(groups: Sequence[Group]) -> dict[str, float]:
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    tokens = sum(rollout.length for rollout in rollouts)
+    return {
+        "response_length": fmean(rollout.length for rollout in rollouts),
+        "response_length_clip_ratio": fmean(rollout.stop_reason == StopReason.LENGTH for rollout in rollouts),
+        "entropy": sum(rollout.entropy * rollout.length for rollout in rollouts) / max(tokens, 1),
+    }
+
+
+def _failures(groups: Sequence[Group]) -> dict[str, float]:
+    causes = Counter(rollout.failure.cause for group in groups for rollout in group.rollouts if rollout.failure)
+    return {"rollouts_errored": float(causes.total()), **{f"failures/{cause}": n for cause, n in causes.items()}}
+
+
+def mean_advantage(advantages: Sequence[Sequence[float]]) -> dict[str, float]:
+    """`advantages`: the mean over all scored rollouts; empty where there is none."""
+    values = [value for group in advantages for value in group]
+    return {"advantages": fmean(values)} if values else {}
+
+
+def pass_at_k(passed: int, samples: int, k: int) -> float:
+    """Chance that at least one of `k` draws from `samples` completions passes, `passed` of which
+    do: 1 - C(n - c, k) / C(n, k), without bias (Chen et al. 2021, arXiv:2107.03374)."""
+    return 1.0 - comb(samples - passed, k) / comb(samples, k)
+
+
+def pass_metrics(groups: Sequence[Group], threshold: float) -> dict[str, float]:
+    """`pass@k` for k = 1, 2, 4 … and the number of samples, over the scored groups."""
+    counts = [(sum(r >= threshold for r in group.rewards_G), len(group.rollouts)) for group in groups if not group.failure]
+    if not counts:
+        return {}
+    most = min(samples for _, samples in counts)
+    sizes = sorted({2**power for power in range(most.bit_length())} | {most})
+    return {f"pass@{k}": fmean(pass_at_k(passed, samples, k) for passed, samples in counts) for k in sizes}
+
+
+def prefixed(prefix: str, metrics: Mapping[str, float]) -> dict[str, float]:
+    """The metrics with a prefix, such as `validation/`."""
+    return {f"{prefix}{name}": value for name, value in metrics.items()}

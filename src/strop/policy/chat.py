@@ -1,0 +1,90 @@
+"""Conversations to token ids, by the model's own chat template.
+
+Ids are made once, for the prompt. What the model then says stays the ids that it sampled:
+text is decoded for people and reward functions, and never encoded again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jinja2 import TemplateError
+from transformers import PreTrainedTokenizerBase
+
+from strop.errors import DataError, ModelError
+from strop.types import Json, Message, Row, ToolCall
+
+
+class ChatTemplate:
+    """A `Chat` over a tokenizer's chat template."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, name: str, options: Mapping[str, Any]) -> None:
+        """`options` go to every rendering; ModelError when the model has no chat template."""
+        if not tokenizer.chat_template:
+            raise ModelError(f"{name} has no chat template; use an instruct or chat model", param="model")
+        self._tokenizer = tokenizer
+        self._name = name
+        self._options = dict(options)
+
+    def prompt_ids(self, row: Row) -> tuple[int, ...]:
+        """Ids of the prompt. DataError, naming the line, when the template refuses or drops a part."""
+        text = self.render(row.messages, row.tools, f"line {row.line}")
+        for part, found in _parts(row):
+            if found not in text:
+                raise DataError(f"line {row.line}: the chat template of {self._name} drops {part} from the prompt")
+        return self.encode(text)
+
+    def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Json]], where: str) -> str:
+        """Text of a conversation up to where the model's answer begins."""
+        try:
+            text = self._tokenizer.apply_chat_template(
+                [message_dict(message) for message in messages],
+                tools=list(tools) or None,
+                add_generation_prompt=True,
+                tokenize=False,
+                **self._options,
+            )
+        except TemplateError as error:
+            raise DataError(f"{where}: the chat template of {self._name} refuses the messages: {error}") from error
+        assert isinstance(text, str)
+        return text
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Ids of rendered text. The template wrote the special tokens: none are added."""
+        return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        """Text of sampled ids, without special tokens."""
+        return self._tokenizer.decode(token_ids, skip_special_tokens=True)  # type: ignore[return-value]
+
+
+def message_dict(message: Message) -> dict[str, Json]:
+    """A message in OpenAI's form, which chat templates and reward functions expect."""
+    form: dict[str, Json] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        form["tool_calls"] = [_call_dict(call) for call in message.tool_calls]
+    if message.tool_call_id is not None:
+        form["tool_call_id"] = message.tool_call_id
+    if message.name is not None:
+        form["name"] = message.name
+    return form
+
+
+def _call_dict(call: ToolCall) -> dict[str, Json]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def _parts(row: Row) -> list[tuple[str, str]]:
+    """What must survive rendering: some templates drop tools and tool messages without a word."""
+    parts = [(f"the tool {name!r}", name) for tool in row.tools if (name := _tool_name(tool))]
+    for message in row.messages:
+        parts += [(f"a call of {call.name!r}", call.name) for call in message.tool_calls]
+        if message.role == "tool":
+            parts.append(("a tool result", message.content.strip()))
+    return parts
+
+
+def _tool_name(tool: Mapping[str, Json]) -> str:
+    function = tool.get("function", tool)
+    return str(function.get("name", "")) if isinstance(function, Mapping) else ""

@@ -1,0 +1,59 @@
+"""Weights and trainer state in a folder: Hugging Face files plus what resuming needs.
+
+Weights are read with safetensors, everything else with `weights_only=True`: loading a
+checkpoint never runs code that lies in it.
+"""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import PeftModel
+
+from strop.errors import CheckpointError, ModelError
+from strop.policy.model import Policy, load_policy
+
+TRAINER_STATE = "trainer_state.pt"
+
+
+def save_weights(policy: Policy, folder: Path) -> None:
+    """Write adapter or full weights with tokenizer and chat template.
+
+    Plain `transformers` and `peft` load the folder. Tied embeddings are stored once.
+    """
+    if isinstance(policy.model, PeftModel):
+        policy.model.save_pretrained(str(folder), save_embedding_layers=False)
+    else:
+        policy.model.save_pretrained(str(folder))
+    policy.tokenizer.save_pretrained(str(folder))
+
+
+def save_trainer_state(folder: Path, state: dict[str, Any]) -> None:
+    """Write optimizer, data order and random state: tensors and plain values only."""
+    torch.save(state, folder / TRAINER_STATE)
+
+
+def load_trainer_state(folder: Path) -> dict[str, Any]:
+    """Read what `save_trainer_state` wrote. CheckpointError for anything but plain data."""
+    path = folder / TRAINER_STATE
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, pickle.UnpicklingError) as error:
+        raise CheckpointError(f"{path}: cannot be read: {error}") from error
+    assert isinstance(state, dict)
+    return state
+
+
+def export_merged(source: str, name: str, target: Path) -> None:
+    """Write full fp32 weights with the adapter folded in, for tools that know no adapters.
+
+    The sum is formed in fp32 on a fresh copy: in bf16 it would lose much of the adapter.
+    """
+    policy = load_policy(source, name, torch.device("cpu"), torch.float32)
+    if not isinstance(policy.model, PeftModel):
+        raise ModelError(f"{name} has no adapter to merge: it holds full weights already")
+    merged = policy.model.merge_and_unload(safe_merge=True)
+    save_weights(Policy(merged, policy.tokenizer, name), target)

@@ -1,0 +1,172 @@
+"""The run folder: where everything about a run lies, and in which order it is written.
+
+    config.toml               resolved configuration
+    run.json                  versions and hardware that the run was started with
+    status.json               what the run is doing now: state, step, phase, process
+    checkpoint_status.json    latest, best, and every checkpoint
+    training.log              one line a step, and what else a person should know
+    raw_output.log            all output of the training process
+    metrics.jsonl             one object a step
+    rollouts/000123.jsonl     every rollout of a step
+    checkpoints/step-000120/  see `store.checkpoints`
+    global_dataset_state_dict_120.pt
+
+Of a step, the rollouts are written first, then its line in metrics.jsonl, then the
+checkpoint, if any. The line in metrics.jsonl is what makes a step count.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from strop.config import RunConfig, dump_config, read_config
+from strop.errors import RunError
+from strop.store.files import append_line, json_line, read_lines, write_atomic, write_json
+from strop.types import Json
+
+
+class RunState(StrEnum):
+    """States of a run."""
+
+    STARTING = "starting"
+    """The process loads data and model."""
+    RUNNING = "running"
+    PAUSED = "paused"
+    """Stopped on request after a checkpoint; `strop resume` goes on."""
+    FAILED = "failed"
+    SUCCEEDED = "succeeded"
+
+    @property
+    def active(self) -> bool:
+        """Whether a process should be at work."""
+        return self in (RunState.STARTING, RunState.RUNNING)
+
+
+class RunDir:
+    """One run folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, config: RunConfig) -> RunDir:
+        """Make the folder of a new run. RunError when something lies there already."""
+        if path.exists() and any(path.iterdir()):
+            raise RunError(f"{path} is not empty; resume it with `strop resume {path}`, or choose another folder")
+        run = cls(path)
+        for folder in (run.rollouts, run.checkpoints):
+            folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(run.config_file, dump_config(config))
+        run.set_status(RunState.STARTING, step=0)
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> RunDir:
+        """An existing run folder. RunError when it is none."""
+        run = cls(path)
+        if not run.config_file.is_file():
+            raise RunError(f"{path} is no run folder: it has no config.toml")
+        return run
+
+    @property
+    def config_file(self) -> Path:
+        return self.path / "config.toml"
+
+    @property
+    def metrics_file(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def training_log(self) -> Path:
+        return self.path / "training.log"
+
+    @property
+    def raw_output(self) -> Path:
+        return self.path / "raw_output.log"
+
+    @property
+    def status_file(self) -> Path:
+        return self.path / "status.json"
+
+    @property
+    def rollouts(self) -> Path:
+        return self.path / "rollouts"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    def rollout_file(self, step: int) -> Path:
+        return self.rollouts / f"{step:06d}.jsonl"
+
+    def order_file(self, step: int) -> Path:
+        """Snapshot of the data order, named as users of other trainers know it."""
+        return self.path / f"global_dataset_state_dict_{step}.pt"
+
+    def config(self) -> RunConfig:
+        """The configuration that the run was started with."""
+        return read_config(self.config_file)
+
+    def status(self) -> dict[str, Json]:
+        """The newest status, empty when none was written."""
+        if not self.status_file.exists():
+            return {}
+        return json.loads(self.status_file.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+    def set_status(self, state: RunState, **fields: Json) -> None:
+        """Replace the status. Fields that are not given keep their value."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        known = {key: value for key, value in self.status().items() if key not in ("phase", "message")}
+        write_json(self.status_file, {**known, "state": state, "pid": os.getpid(), "updated_at": now, **fields})
+
+    def metrics(self) -> list[dict[str, Json]]:
+        """One object for each step, with its number under `step`."""
+        return list(read_lines(self.metrics_file))
+
+    def append_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Record a step: once this returns, the step counts."""
+        append_line(self.metrics_file, json_line({"step": step, **metrics}))
+
+    def write_rollouts(self, step: int, rollouts: Iterable[Mapping[str, Json]]) -> None:
+        """Write all rollouts of a step at once, replacing those of an earlier attempt at it."""
+        write_atomic(self.rollout_file(step), "".join(map(json_line, rollouts)))
+
+    def read_rollouts(self) -> Iterator[dict[str, Json]]:
+        """Every rollout, step by step."""
+        for file in sorted(self.rollouts.glob("*.jsonl")):
+            yield from read_lines(file)
+
+    def log(self, text: str) -> None:
+        """Add a line, with the time, to training.log."""
+        append_line(self.training_log, f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+
+    def forget_after(self, step: int) -> None:
+        """Drop what was recorded after `step`: the run is about to do those steps again."""
+        kept = [line for line in self.metrics() if line["step"] <= step]
+        write_atomic(self.metrics_file, "".join(map(json_line, kept)))
+        for file in self.rollouts.glob("*.jsonl"):
+            if int(file.stem) > step:
+                file.unlink()
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the run for this process. RunError when another one is training it."""
+        with open(self.path / ".lock", "a+", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                raise RunError(f"{self.path} is being trained by process {file.read().strip()}") from None
+            file.seek(0)
+            file.truncate()
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
+
