@@ -1,0 +1,153 @@
+"""Worker processes for one reward function: started on demand, limited, replaced when they break."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import importlib.util
+import secrets
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from strop.config import RewardConfig
+from strop.errors import RewardError
+from strop.rewards.base import Outcome
+from strop.rewards.process import Launch, Lost, RewardProcess
+from strop.rewards.sandbox import ProcessGroup, Sandbox, clean_environment, named_variables
+from strop.rewards.wire import pack
+from strop.types import Failure, Json
+
+RETRIED = frozenset({"exception", "crash"})
+"""Causes that may be gone at a second try: an API that was down, the kernel's OOM killer."""
+SECRET_CHARS = 6
+"""Shorter values of variables are not taken for secrets: `1` or `true` would be replaced everywhere."""
+PUBLIC = frozenset({"HOME", "LANG", "LC_ALL", "PATH", "PYTHONPATH", "TMPDIR", "TZ"})
+"""Variables that hold no secret, but whose values stand in every path."""
+
+
+class RewardPool:
+    """Answers calls to the function that `config.source` names, in up to `config.workers` processes."""
+
+    def __init__(self, config: RewardConfig, sandbox: Sandbox | None = None) -> None:
+        self._config = config
+        self._sandbox = sandbox or ProcessGroup()
+        self._slots = asyncio.Semaphore(config.workers)
+        self._idle: list[RewardProcess] = []
+        self._busy: set[RewardProcess] = set()
+        self._launch: Launch | None = None
+        self._home: tempfile.TemporaryDirectory[str] | None = None
+        self._secrets: list[tuple[str, str]] = []
+
+    async def start(self) -> None:
+        """Start one process, which proves that the function can be loaded.
+
+        The file is read once, here: editing it does not change a run that is under way.
+        Raises RewardError with the user's traceback.
+        """
+        path, function = split_source(self._config)
+        named = named_variables(self._config.env, self._config.name)
+        source = read_source(path, self._config)
+        self._secrets = secret_values(named)
+        self._home = tempfile.TemporaryDirectory(prefix="strop-reward-", ignore_cleanup_errors=True)
+        env = clean_environment(named, self._home.name)
+        self._launch = Launch(path, function, source, env, self._config.memory_mb, self._sandbox)
+        try:
+            self._idle.append(await RewardProcess.start(self._launch))
+        except Lost as lost:
+            await self.close()
+            raise self._load_error(lost.failure) from None
+        except BaseException:
+            await self.close()
+            raise
+
+    async def call(self, sample: Mapping[str, Json], item: Mapping[str, Json], seed: int) -> Outcome:
+        """Score one answer. The time limit counts from when a process takes the call."""
+        call_id = secrets.token_hex(8)  # The user's code cannot guess it to answer in our place.
+        try:
+            frame = pack({"id": call_id, "seed": seed, "sample": sample, "item": item})
+        except (TypeError, ValueError, RecursionError) as error:
+            return Outcome(failure=Failure("size", f"the answer or its row cannot be handed over: {error}"))
+        async with self._slots:
+            outcome = await self._attempt(call_id, frame)
+            if outcome.failure and outcome.failure.cause in RETRIED:
+                outcome = _after(outcome, await self._attempt(call_id, frame))
+        return self._redacted(outcome)
+
+    async def close(self) -> None:
+        """End all processes, also those in mid-call, and remove their temporary folder."""
+        self._launch = None
+        for process in self._busy:
+            process.kill()
+        while self._busy:
+            await asyncio.sleep(0.01)
+        while self._idle:
+            await self._idle.pop().end()
+        if self._home:
+            self._home.cleanup()
+
+    async def _attempt(self, call_id: str, frame: bytes) -> Outcome:
+        if self._launch is None:
+            return Outcome(failure=Failure("start", "the pool is not open"))
+        try:
+            process = self._idle.pop() if self._idle else await RewardProcess.start(self._launch)
+        except Lost as lost:
+            return Outcome(failure=lost.failure)
+        self._busy.add(process)
+        try:
+            return await process.ask(call_id, frame, self._config.timeout_s)
+        finally:
+            if process.usable and self._launch:
+                self._idle.append(process)
+            else:
+                await process.end()
+            self._busy.discard(process)
+
+    def _load_error(self, failure: Failure) -> RewardError:
+        text = f"reward {self._config.name!r} cannot be loaded: {failure.message}"
+        return RewardError(self._without_secrets(f"{text}\n{failure.detail}".rstrip()), param="rewards.source")
+
+    def _redacted(self, outcome: Outcome) -> Outcome:
+        failure = outcome.failure and dataclasses.replace(
+            outcome.failure,
+            message=self._without_secrets(outcome.failure.message),
+            detail=self._without_secrets(outcome.failure.detail),
+        )
+        return dataclasses.replace(outcome, failure=failure, logs=self._without_secrets(outcome.logs))
+
+    def _without_secrets(self, text: str) -> str:
+        for name, value in self._secrets:
+            text = text.replace(value, f"[redacted {name}]")
+        return text
+
+
+def split_source(config: RewardConfig) -> tuple[Path, str]:
+    """File and function of a source like `reward.py:grade`. Raises RewardError."""
+    path, _, function = config.source.rpartition(":")
+    if not path or not function.isidentifier():
+        raise RewardError(
+            f"reward {config.name!r}: source {config.source!r} is not of the form file.py:function",
+            param="rewards.source",
+        )
+    return Path(path).resolve(), function
+
+
+def read_source(path: Path, config: RewardConfig) -> str:
+    """Text of the user's file, in the encoding that it declares. Raises RewardError."""
+    try:
+        return importlib.util.decode_source(path.read_bytes())
+    except (OSError, SyntaxError, UnicodeDecodeError) as error:
+        reason = "there is no such file" if isinstance(error, FileNotFoundError) else str(error)
+        raise RewardError(f"reward {config.name!r}: {path}: {reason}", param="rewards.source") from None
+
+
+def secret_values(named: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Names and values to redact, the longest value first, for it may contain another."""
+    found = [(name, value) for name, value in named.items() if len(value) >= SECRET_CHARS and name not in PUBLIC]
+    return sorted(found, key=lambda pair: len(pair[1]), reverse=True)
+
+
+def _after(first: Outcome, second: Outcome) -> Outcome:
+    """The second outcome of a call, with a note of why there was a second try."""
+    note = f"[first try: {first.failure.message if first.failure else ''}]\n"
+    return dataclasses.replace(second, logs=first.logs + note + second.logs, seconds=first.seconds + second.seconds)
