@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,9 @@ from strop.rewards.pool import RewardPool
 # Loading.
 
 
-def load_error(config_of: RewardPool) -> str:
+def load_error(pool: RewardPool) -> str:
     with pytest.raises(RewardError) as caught:
-        asyncio.run(config_of.start())
+        asyncio.run(pool.start())
     return caught.value.message
 
 
@@ -103,8 +104,6 @@ def test_waiting_for_a_free_process_does_not_count_as_time(tmp_path: Path) -> No
 
 
 def test_an_answer_in_time_counts_although_the_event_loop_was_busy(tmp_path: Path) -> None:
-    import time
-
     async def main() -> Outcome:
         pool = RewardPool(returning(tmp_path, "return 1", timeout_s=0.2))
         await pool.start()

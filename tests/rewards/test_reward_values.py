@@ -104,18 +104,16 @@ def test_an_exception_is_reported_with_the_users_frames_only(tmp_path: Path) -> 
     )
     failure = outcome(config).failure
     path = tmp_path / "reward.py"
-    assert failure == Failure(
-        "exception",
-        f"ValueError: invalid literal for int() with base 10: 'ten' at {path}:2",
-        "Traceback (most recent call last):\n"
-        f'  File "{path}", line 5, in grade\n'
-        '    return helper("ten")\n'
-        "           ^^^^^^^^^^^^^\n"
-        f'  File "{path}", line 2, in helper\n'
-        "    return int(text)\n"
-        "           ^^^^^^^^^\n"
-        "ValueError: invalid literal for int() with base 10: 'ten'\n",
-    )
+    assert failure and failure.cause == "exception"
+    assert failure.message == f"ValueError: invalid literal for int() with base 10: 'ten' at {path}:2"
+    assert [line for line in failure.detail.splitlines() if "^" not in line] == [
+        "Traceback (most recent call last):",
+        f'  File "{path}", line 5, in grade',
+        '    return helper("ten")',
+        f'  File "{path}", line 2, in helper',
+        "    return int(text)",
+        "ValueError: invalid literal for int() with base 10: 'ten'",
+    ]
 
 
 @pytest.mark.parametrize("error", ["SystemExit(3)", "KeyboardInterrupt", "GeneratorExit", "RecursionError('deep')"])
