@@ -33,6 +33,10 @@ class ToolCall:
     arguments: str
     """JSON text, as the model or the row gave it."""
 
+    def as_dict(self) -> dict[str, Json]:
+        """The call in OpenAI's form."""
+        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
+
 
 @dataclass(frozen=True)
 class Message:
@@ -46,6 +50,17 @@ class Message:
     tool_call_id: str | None = None
     """Which call a tool turn answers."""
     name: str | None = None
+
+    def as_dict(self) -> dict[str, Json]:
+        """The message in OpenAI's form, as chat templates, reward functions and files have it."""
+        form: dict[str, Json] = {"role": self.role, "content": self.content}
+        if self.tool_calls:
+            form["tool_calls"] = [call.as_dict() for call in self.tool_calls]
+        if self.tool_call_id is not None:
+            form["tool_call_id"] = self.tool_call_id
+        if self.name is not None:
+            form["name"] = self.name
+        return form
 
 
 @dataclass(frozen=True)

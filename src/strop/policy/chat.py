@@ -13,7 +13,7 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from strop.errors import DataError, ModelError
-from strop.types import Json, Message, Row, ToolCall
+from strop.types import Json, Message, Row
 
 
 class ChatTemplate:
@@ -39,7 +39,7 @@ class ChatTemplate:
         """Text of a conversation up to where the model's answer begins."""
         try:
             text = self._tokenizer.apply_chat_template(
-                [message_dict(message) for message in messages],
+                [message.as_dict() for message in messages],
                 tools=list(tools) or None,
                 add_generation_prompt=True,
                 tokenize=False,
@@ -57,22 +57,6 @@ class ChatTemplate:
     def text(self, token_ids: Sequence[int]) -> str:
         """Text of sampled ids, without special tokens."""
         return self._tokenizer.decode(token_ids, skip_special_tokens=True)  # type: ignore[return-value]
-
-
-def message_dict(message: Message) -> dict[str, Json]:
-    """A message in OpenAI's form, which chat templates and reward functions expect."""
-    form: dict[str, Json] = {"role": message.role, "content": message.content}
-    if message.tool_calls:
-        form["tool_calls"] = [_call_dict(call) for call in message.tool_calls]
-    if message.tool_call_id is not None:
-        form["tool_call_id"] = message.tool_call_id
-    if message.name is not None:
-        form["name"] = message.name
-    return form
-
-
-def _call_dict(call: ToolCall) -> dict[str, Json]:
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 def _parts(row: Row) -> list[tuple[str, str]]:

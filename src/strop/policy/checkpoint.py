@@ -7,6 +7,7 @@ checkpoint never runs code that lies in it.
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def save_weights(policy: Policy, folder: Path) -> None:
     Plain `transformers` and `peft` load the folder. Tied embeddings are stored once.
     """
     if isinstance(policy.model, PeftModel):
-        policy.model.save_pretrained(str(folder), save_embedding_layers=False)
+        policy.model.save_pretrained(str(folder), selected_adapters=["default"], save_embedding_layers=False)
     else:
         policy.model.save_pretrained(str(folder))
     policy.tokenizer.save_pretrained(str(folder))
@@ -56,4 +57,4 @@ def export_merged(source: str, name: str, target: Path) -> None:
     if not isinstance(policy.model, PeftModel):
         raise ModelError(f"{name} has no adapter to merge: it holds full weights already")
     merged = policy.model.merge_and_unload(safe_merge=True)
-    save_weights(Policy(merged, policy.tokenizer, name), target)
+    save_weights(replace(policy, model=merged), target)

@@ -23,7 +23,11 @@ from strop.policy.catalogue import Entry, Wheel, cache_folder, find_entry, local
 Say = Callable[[str], None]
 
 
-def resolve(name: str, say: Say) -> str:
+def _silent(line: str) -> None:
+    """Say nothing."""
+
+
+def resolve(name: str, say: Say = _silent) -> str:
     """The folder to load for a name, fetched first where it is not here yet.
 
     `say` hears what takes long. Raises ModelError when there is no such model, or it cannot

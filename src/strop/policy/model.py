@@ -1,27 +1,26 @@
 """A policy: a causal language model with its tokenizer, run through strop's attention.
 
-Knows how to run token ids through the model body, and how to switch to the reference
-model for the KL penalty. Knows nothing about rewards, losses or files other than weights.
+Knows how to run token ids through the model body, and what it can and cannot run. Knows
+nothing about rewards, losses or files other than weights.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from peft import PeftConfig, PeftModel, get_peft_model
+from peft import PeftConfig, PeftModel
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from strop.config import LoraConfig
 from strop.errors import ModelError
 from strop.policy.attention import ATTENTION, Layout, PackedLayout
-from strop.policy.lora import lora_config, use_fast_layers
+from strop.policy.fetch import resolve
+from strop.policy.lora import use_fast_layers
 
 
 @dataclass
@@ -32,6 +31,8 @@ class Policy:
     tokenizer: PreTrainedTokenizerBase
     name: str
     """What the user called it."""
+    source: str
+    """Folder or hub id that its frozen weights came from."""
 
     @property
     def base(self) -> PreTrainedModel:
@@ -82,36 +83,6 @@ class Policy:
         return torch.autocast("cuda", dtype=torch.bfloat16) if mixed else nullcontext()
 
 
-class AdapterReference:
-    """The reference of a LoRA policy: the same model with its adapters off."""
-
-    def __init__(self, policy: Policy) -> None:
-        assert isinstance(policy.model, PeftModel)
-        self._policy, self._model = policy, policy.model
-
-    @contextmanager
-    def policy(self) -> Iterator[Policy]:
-        """The policy to score with, inside the block only."""
-        with self._model.disable_adapter():
-            yield self._policy
-
-
-class FrozenReference:
-    """The reference of a fully trained policy: a frozen copy of the weights it started with."""
-
-    def __init__(self, policy: Policy) -> None:
-        model = copy.deepcopy(policy.model).requires_grad_(False).eval()
-        self._policy = Policy(model, policy.tokenizer, policy.name)
-
-    @contextmanager
-    def policy(self) -> Iterator[Policy]:
-        """The policy to score with."""
-        yield self._policy
-
-
-Reference = AdapterReference | FrozenReference
-
-
 def pick_device(wanted: str) -> torch.device:
     """`auto`, `cpu` or `cuda`; ModelError when a GPU is asked for and there is none."""
     available = torch.cuda.is_available()
@@ -129,48 +100,27 @@ def fast_dtype(device: torch.device) -> torch.dtype:
 
 
 def load_policy(source: str, name: str, device: torch.device, dtype: torch.dtype) -> Policy:
-    """Load a folder or hub id for use with strop's attention; ModelError where it cannot be."""
-    adapter = Path(source, "adapter_config.json")
-    if adapter.is_file():
-        config = PeftConfig.from_pretrained(source)
-        base = load_policy(str(config.base_model_name_or_path), name, device, dtype)
-        model = PeftModel.from_pretrained(base.model, source, config=use_fast_layers(config), is_trainable=False)
-        return Policy(model.eval(), base.tokenizer, name)
+    """Load a folder, of full weights or of an adapter, for use with strop's attention.
+
+    Raises ModelError where it cannot be loaded, or does what strop's attention cannot.
+    """
     try:
+        if Path(source, "adapter_config.json").is_file():
+            return _load_adapter(source, name, device, dtype)
         model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, attn_implementation=ATTENTION)
         tokenizer = AutoTokenizer.from_pretrained(source)
     except (OSError, ValueError) as error:
         raise ModelError(f"{name}: cannot be loaded from {source}: {error}", param="model") from error
-    policy = Policy(model.to(device).eval(), tokenizer, name)
+    policy = Policy(model.to(device).eval(), tokenizer, name, source)
     check_support(policy)
     return policy
 
 
-def prepare_lora(policy: Policy, settings: LoraConfig, seed: int) -> tuple[Policy, AdapterReference]:
-    """Freeze the model and put fresh adapters on it."""
-    torch.manual_seed(seed)
-    policy.model.requires_grad_(False)
-    model = get_peft_model(policy.model, lora_config(settings.r, settings.alpha, settings.targets))
-    adapted = Policy(model.eval(), policy.tokenizer, policy.name)
-    return adapted, AdapterReference(adapted)
-
-
-def prepare_full(policy: Policy, with_reference: bool) -> FrozenReference | None:
-    """Make all weights trainable; the copy that the KL penalty needs is taken before."""
-    reference = FrozenReference(policy) if with_reference else None
-    policy.model.requires_grad_(True)
-    return reference
-
-
-def use_gradient_checkpointing(policy: Policy) -> None:
-    """Recompute activations in the backward pass. Dropout stays off: scoring has none either."""
-    for module in policy.model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-        if hasattr(module, "attention_dropout"):
-            module.attention_dropout = 0.0
-    policy.base.gradient_checkpointing_enable({"use_reentrant": False})
-    policy.model.train()
+def _load_adapter(source: str, name: str, device: torch.device, dtype: torch.dtype) -> Policy:
+    config = use_fast_layers(PeftConfig.from_pretrained(source))
+    base = load_policy(resolve(str(config.base_model_name_or_path)), name, device, dtype)
+    model = PeftModel.from_pretrained(base.model, source, config=config, is_trainable=False)
+    return replace(base, model=model.eval())
 
 
 class _Probe(PackedLayout):

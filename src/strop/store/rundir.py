@@ -121,10 +121,10 @@ class RunDir:
         return json.loads(self.status_file.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
     def set_status(self, state: RunState, **fields: Json) -> None:
-        """Replace the status. Fields that are not given keep their value."""
+        """Replace the status. Fields that are not given keep their value, but for phase and message."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         known = {key: value for key, value in self.status().items() if key not in ("phase", "message")}
-        write_json(self.status_file, {**known, "state": state, "pid": os.getpid(), "updated_at": now, **fields})
+        write_json(self.status_file, {**known, "state": state, "updated_at": now, **fields})
 
     def metrics(self) -> list[dict[str, Json]]:
         """One object for each step, with its number under `step`."""
@@ -155,18 +155,30 @@ class RunDir:
             if int(file.stem) > step:
                 file.unlink()
 
+    def locked(self) -> bool:
+        """Whether a process is training the run at this moment."""
+        with open(self.path / ".lock", "a+", encoding="utf-8") as file:
+            return not _try_lock(file)
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the run for this process. RunError when another one is training it."""
         with open(self.path / ".lock", "a+", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                raise RunError(f"{self.path} is being trained by process {file.read().strip()}") from None
-            file.seek(0)
-            file.truncate()
+            deadline = time.monotonic() + 1.0
+            while not _try_lock(file):  # `locked` of another process holds it for a moment
+                if time.monotonic() > deadline:
+                    file.seek(0)
+                    raise RunError(f"{self.path} is being trained by process {file.read().strip()}")
+                time.sleep(0.05)
+            file.truncate(0)
             file.write(str(os.getpid()))
             file.flush()
             yield
 
+
+def _try_lock(file: TextIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

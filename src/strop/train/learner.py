@@ -12,7 +12,8 @@ from torch import Tensor
 
 from strop.config import RunConfig
 from strop.policy.logprobs import token_logprobs
-from strop.policy.model import Policy, Reference
+from strop.policy.model import Policy
+from strop.policy.prepare import Reference
 from strop.train.batch import MicroBatch, Sample, pack, split
 from strop.train.loss import LossInputs, LossSettings, StepTotals, policy_loss
 
@@ -123,7 +124,7 @@ class Learner:
     def _reference_logprobs(self, batch: MicroBatch) -> Tensor | None:
         if self._reference is None:
             return None
-        with self._reference.policy() as policy:
+        with self._reference.scoring() as policy:
             return self._logprobs(policy, batch)
 
     def _metrics(self, sums: _Sums, norm: float, first: dict[str, float] | None) -> dict[str, float]:

@@ -1,0 +1,131 @@
+"""From a configuration to a policy that can be trained, fresh or from a checkpoint.
+
+What is trained: an adapter on a frozen base, or all weights. What the KL penalty holds it
+against: the model it started from. If that was an adapter itself, training goes on with a
+copy of the adapter, and the original stays the reference.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from peft import PeftConfig, PeftModel, get_peft_model
+
+from strop.config import LoraConfig, RunConfig
+from strop.policy.fetch import Say, resolve
+from strop.policy.lora import lora_config, use_fast_layers
+from strop.policy.model import Policy, fast_dtype, load_policy, pick_device
+
+_TRAINED = "default"  # the name that PEFT gives to an only adapter
+_START = "start"
+
+
+class AdapterReference:
+    """The reference of a LoRA policy: the same model with its adapter off, or with the adapter
+    that training started from."""
+
+    def __init__(self, policy: Policy) -> None:
+        assert isinstance(policy.model, PeftModel)
+        self._policy, self._model = policy, policy.model
+
+    @contextmanager
+    def scoring(self) -> Iterator[Policy]:
+        """The policy as it was at the start, inside the block only."""
+        if _START not in self._model.peft_config:
+            with self._model.disable_adapter():
+                yield self._policy
+            return
+        self._model.set_adapter(_START)
+        try:
+            yield self._policy
+        finally:
+            self._model.set_adapter(_TRAINED)
+
+
+class FrozenReference:
+    """The reference of a fully trained policy: a frozen copy of the weights it started with."""
+
+    def __init__(self, policy: Policy) -> None:
+        model = copy.deepcopy(policy.model).requires_grad_(False)
+        self._policy = replace(policy, model=model.eval())
+
+    @contextmanager
+    def scoring(self) -> Iterator[Policy]:
+        """The frozen copy."""
+        yield self._policy
+
+
+Reference = AdapterReference | FrozenReference
+
+
+def prepare(config: RunConfig, checkpoint: Path | None, say: Say) -> tuple[Policy, Reference | None]:
+    """The policy that a run trains, and its reference; no reference where KL counts for nothing.
+
+    `checkpoint` is the folder to go on from. `say` hears what takes long.
+    """
+    device = pick_device(config.device)
+    source = resolve(config.model, say)
+    with_reference = config.train.kl_coefficient > 0
+    if config.train.method == "full":
+        policy, reference = _prepare_full(config, source, checkpoint, device, with_reference)
+    else:
+        base = load_policy(source, config.model, device, fast_dtype(device))
+        policy = adapt(base, config.lora, config.seed, checkpoint, source)
+        reference = AdapterReference(policy) if with_reference else None
+    if config.train.gradient_checkpointing:
+        _recompute_activations(policy)
+    return policy, reference
+
+
+def adapt(base: Policy, settings: LoraConfig, seed: int, checkpoint: Path | None, source: str) -> Policy:
+    """A trainable adapter on a frozen base: that of a checkpoint, a copy of the base's own, or a
+    fresh one, which changes nothing until it is trained."""
+    if isinstance(base.model, PeftModel):
+        trained = str(checkpoint or source)
+        base.model.delete_adapter(_TRAINED)
+        base.model.load_adapter(source, _START, config=_adapter_config(source), is_trainable=False)
+        base.model.load_adapter(trained, _TRAINED, config=_adapter_config(trained), is_trainable=True)
+        base.model.set_adapter(_TRAINED)
+        return base
+    base.model.requires_grad_(False)
+    if checkpoint:
+        folder = str(checkpoint)
+        model = PeftModel.from_pretrained(base.model, folder, config=_adapter_config(folder), is_trainable=True)
+    else:
+        torch.manual_seed(seed)
+        model = get_peft_model(base.model, lora_config(settings.r, settings.alpha, settings.targets))
+    return replace(base, model=model.eval())
+
+
+def _adapter_config(folder: str) -> PeftConfig:
+    return use_fast_layers(PeftConfig.from_pretrained(folder))
+
+
+def _prepare_full(
+    config: RunConfig, source: str, checkpoint: Path | None, device: torch.device, with_reference: bool
+) -> tuple[Policy, FrozenReference | None]:
+    """All weights in fp32: bf16 would swallow the updates, for sampling as for training."""
+    start = load_policy(source, config.model, device, torch.float32)
+    if isinstance(start.model, PeftModel):
+        start = replace(start, model=start.model.merge_and_unload(safe_merge=True))
+    reference = FrozenReference(start) if with_reference else None
+    policy = load_policy(str(checkpoint), config.model, device, torch.float32) if checkpoint else start
+    policy.model.requires_grad_(True)
+    return policy, reference
+
+
+def _recompute_activations(policy: Policy) -> None:
+    """Gradient checkpointing. transformers does it in training mode only, where dropout would
+    come on: it is switched off, since scoring has none either."""
+    for module in policy.model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        if hasattr(module, "attention_dropout"):
+            module.attention_dropout = 0.0
+    policy.base.gradient_checkpointing_enable({"use_reentrant": False})
+    policy.model.train()

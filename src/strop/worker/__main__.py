@@ -1,0 +1,54 @@
+"""`python -m strop.worker train RUN`: what the command line, a server or a cluster starts."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+from strop.worker.training import train_run
+
+_PR_SET_PDEATHSIG = 1
+
+
+class StopRequest:
+    """The first SIGINT or SIGTERM asks for a checkpoint and a pause, the second ends at once."""
+
+    def __init__(self) -> None:
+        self.made = False
+        signal.signal(signal.SIGINT, self._receive)
+        signal.signal(signal.SIGTERM, self._receive)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self.made:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        self.made = True
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="strop.worker", description=__doc__)
+    parser.add_argument("command", choices=["train"])
+    parser.add_argument("run", type=Path, help="run folder")
+    parser.add_argument("--parent", type=int, help="end together with this process, the one that started it")
+    arguments = parser.parse_args()
+    if arguments.parent is not None:
+        _end_with(arguments.parent)
+    stop = StopRequest()
+    return train_run(arguments.run, lambda: stop.made)
+
+
+def _end_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends, where the kernel can."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the call
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

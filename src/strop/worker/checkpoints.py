@@ -1,0 +1,72 @@
+"""The checkpoints of a training process: weights, trainer state, and their place on disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from strop.config import RunConfig
+from strop.data.order import DataOrder
+from strop.policy.checkpoint import load_trainer_state, save_trainer_state, save_weights
+from strop.policy.model import Policy
+from strop.store.checkpoints import Checkpoint, CheckpointStore
+from strop.store.rundir import RunDir
+from strop.train.learner import Learner
+
+
+def checkpoint_store(run: RunDir, config: RunConfig) -> CheckpointStore:
+    """The checkpoints of a run folder."""
+    return CheckpointStore(run.checkpoints, run.path / "checkpoint_status.json", config.train.keep)
+
+
+@dataclass(frozen=True)
+class TrainingCheckpoints:
+    """`Checkpoints` of the training loop: saves what a run needs to go on as if never stopped."""
+
+    run: RunDir
+    config: RunConfig
+    store: CheckpointStore
+    policy: Policy
+    learner: Learner
+    order: DataOrder
+
+    @property
+    def best_reward(self) -> float | None:
+        """Highest validation reward among the checkpoints."""
+        best = self.store.best()
+        return best.validation_reward if best else None
+
+    def save(self, step: int, validation_reward: float | None) -> None:
+        """Save weights, optimizer, data order and random state after `step`."""
+        torch.save(self.order.state(step), self.run.order_file(step))
+        facts = {
+            "model": self.config.model,
+            "method": self.config.train.method,
+            "format": "HuggingFace",
+            "validation_reward": validation_reward,
+            "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        self.store.save(step, facts, lambda folder: self._write(step, folder))
+        self.run.log(f"checkpoint of step {step} saved")
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Put optimizer and random state back; the policy has its weights already.
+
+        RunError when the checkpoint belongs to other data or settings.
+        """
+        state = load_trainer_state(checkpoint.path)
+        self.order.resume_step(state["order"], str(checkpoint.path))
+        self.learner.load_state_dict(state["optimizer"])
+        torch.set_rng_state(state["rng"])
+
+    def _write(self, step: int, folder: Path) -> None:
+        save_weights(self.policy, folder)
+        state = {
+            "order": self.order.state(step),
+            "optimizer": self.learner.state_dict(),
+            "rng": torch.get_rng_state(),
+        }
+        save_trainer_state(folder, state)

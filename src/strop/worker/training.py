@@ -1,0 +1,177 @@
+"""Train the run in a folder: put the parts together, run the loop, tell how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import traceback
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import peft
+import torch
+import transformers
+
+import strop
+from strop.config import RunConfig
+from strop.data.order import DataOrder
+from strop.envs.single_turn import SingleTurn
+from strop.errors import ConfigError, StropError
+from strop.evals.run import evaluate
+from strop.policy.chat import ChatTemplate
+from strop.policy.model import Policy
+from strop.policy.prepare import prepare
+from strop.policy.sampler import Engine, LocalSampler
+from strop.rewards.scorer import Scorer
+from strop.store.checkpoints import Checkpoint
+from strop.store.files import write_json
+from strop.store.recorder import RunRecorder
+from strop.store.rundir import RunDir, RunState
+from strop.worker.trackers import open_trackers
+from strop.train.learner import Learner
+from strop.train.loop import Ending, Trainer, Validate
+from strop.train.schedule import peak_rate
+from strop.types import Environment, Recorder
+from strop.worker.checkpoints import TrainingCheckpoints, checkpoint_store
+from strop.worker.data import RunData, load_data
+
+
+def train_run(path: Path, should_stop: Callable[[], bool]) -> int:
+    """Train a run from its newest checkpoint, or from the start; the exit code of the process.
+
+    0 when it finished or was paused, 1 when it failed; the status says why.
+    """
+    run = RunDir.open(path)
+    try:
+        with run.lock():
+            run.set_status(RunState.STARTING, phase="loading")
+            return _finish(run, asyncio.run(_train(run, should_stop)))
+    except Exception as error:
+        return _fail(run, error)
+
+
+async def _train(run: RunDir, should_stop: Callable[[], bool]) -> Ending:
+    config = run.config()
+    say = _speaker(run)
+    write_json(run.path / "run.json", _facts())
+    store = checkpoint_store(run, config)
+    checkpoint = store.newest_valid(say)
+    done = checkpoint.step if checkpoint else 0
+    async with Scorer.from_config(config.rewards) as scorer:
+        policy, reference = prepare(config, checkpoint.path if checkpoint else None, say)
+        _check_length(config, policy)
+        chat = ChatTemplate(policy.tokenizer, policy.name, config.sampling.template)
+        data = load_data(config, chat, say)
+        order = DataOrder(len(data.train), config.train.batch_size, config.seed, data.fingerprint)
+        learner = Learner(policy, reference, config)
+        checkpoints = TrainingCheckpoints(run, config, store, policy, learner, order)
+        if checkpoint:
+            checkpoints.restore(checkpoint)
+        environment = SingleTurn(chat, LocalSampler(Engine(policy, config.sampling.max_concurrent)))
+        with ExitStack() as stack:
+            trainer = Trainer(
+                config=config,
+                rows=data.train,
+                order=order,
+                learner=learner,
+                peak_rate=peak_rate(config.train, policy.base.config.hidden_size),
+                environment=environment,
+                scorer=scorer,
+                recorders=_open_recorders(run, config, stack),
+                checkpoints=checkpoints,
+                validate=_validation(config, data, environment, scorer),
+                prompts_dropped=data.dropped,
+                on_phase=lambda step, phase: run.set_status(RunState.RUNNING, phase=phase),
+            )
+            _announce(run, trainer, checkpoint, say)
+            return await trainer.run(done, should_stop)
+
+
+def _speaker(run: RunDir) -> Callable[[str], None]:
+    """Say a line where people look: the log of the run and the output of the process."""
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+        run.log(line)
+        run.set_status(RunState.STARTING, phase=line)
+
+    return say
+
+
+def _check_length(config: RunConfig, policy: Policy) -> None:
+    wanted = config.sampling.max_prompt_tokens + config.sampling.max_completion_tokens
+    if policy.max_length is not None and wanted > policy.max_length:
+        raise ConfigError(
+            f"sampling.max_prompt_tokens + max_completion_tokens = {wanted}, but {policy.name} has "
+            f"{policy.max_length} positions; lower one of them",
+            param="sampling.max_completion_tokens",
+        )
+
+
+def _open_recorders(run: RunDir, config: RunConfig, stack: ExitStack) -> list[Recorder]:
+    recorders: list[Recorder] = [RunRecorder(run), *open_trackers(config, run.path)]
+    for recorder in recorders:
+        stack.callback(recorder.close)
+    return recorders
+
+
+def _validation(config: RunConfig, data: RunData, environment: Environment, scorer: Scorer) -> Validate | None:
+    if not data.validation:
+        return None
+
+    async def validate() -> dict[str, float]:
+        return (await evaluate(data.validation, config, environment, scorer)).metrics
+
+    return validate
+
+
+def _announce(run: RunDir, trainer: Trainer, checkpoint: Checkpoint | None, say: Callable[[str], None]) -> None:
+    """Clear away what was recorded after the checkpoint, and say where training starts."""
+    done = checkpoint.step if checkpoint else 0
+    run.forget_after(done if checkpoint else -1)
+    trainer_steps = trainer.total_steps
+    say(f"resuming after step {done} of {trainer_steps}" if checkpoint else f"training {trainer_steps} steps")
+    run.set_status(RunState.RUNNING, step=done, total_steps=trainer_steps)
+
+
+def _facts() -> dict[str, str | int | None]:
+    """Versions and hardware, for whoever wants to repeat the run."""
+    return {
+        "strop": strop.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "peft": peft.__version__,
+        "platform": platform.platform(),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }
+
+
+def _finish(run: RunDir, ending: Ending) -> int:
+    if ending is Ending.PAUSED:
+        run.set_status(RunState.PAUSED, message=f"paused; go on with: strop resume {run.path}")
+        run.log("paused")
+    else:
+        run.set_status(RunState.SUCCEEDED)
+        run.log("finished")
+    return 0
+
+
+def _fail(run: RunDir, error: Exception) -> int:
+    """Name the failure. A defect of strop itself comes with its traceback, a user's without."""
+    if isinstance(error, StropError):
+        message = error.message
+    elif isinstance(error, torch.OutOfMemoryError | MemoryError):
+        message = f"out of memory: {error}\nLower train.micro_batch_tokens or sampling.max_concurrent, then resume"
+    elif isinstance(error, OSError):
+        message = f"{error}\nMend that, then go on with: strop resume {run.path}"
+    else:
+        message = f"{type(error).__name__}: {error}"
+    if not isinstance(error, StropError):
+        traceback.print_exception(error)
+    print(message, flush=True)
+    run.set_status(RunState.FAILED, message=message)
+    run.log(f"failed: {message}")
+    return 1
