@@ -11,7 +11,7 @@ import json
 import random
 from pathlib import Path
 
-SYSTEM = 'Reply with one JSON object with the keys "name" (text) and "age" (number), and nothing else.'
+TASK = 'Extract the name and the age from this sentence as JSON with the keys "name" and "age".'
 
 TRAIN_NAMES = """
 Alice Bob Carla David Elena Frank Greta Hassan Ines Jonas Karin Liam Maria Noah Olga Pavel
@@ -51,7 +51,7 @@ def rows(generator: random.Random, names: list[str], forms: list[str], count: in
         name, form, age = generator.choice(names), generator.choice(forms), generator.randint(18, 94)
         text = form.format(name=name, age=age, job=generator.choice(JOBS), city=generator.choice(CITIES))
         made[text] = {
-            "messages": [{"role": "system", "content": SYSTEM}, {"role": "user", "content": text}],
+            "messages": [{"role": "user", "content": f"{TASK}\n\n{text}"}],
             "metadata": {"ground_truth": {"name": name, "age": age}},
         }
     return list(made.values())

@@ -81,9 +81,10 @@ AttentionInterface.register(ATTENTION, attend)
 class KvSlab:
     """Keys and values of all sequences in flight: one block a layer, allocated ahead.
 
-    Sequence `i` owns row `i` of each block, `[rows, Hkv, capacity, D]`. The blocks grow by
-    doubling; a sequence that ends hands its row to the last one, so that the live rows are
-    always the first ones and every step reads a view, never a copy.
+    Sequence `i` owns row `i` of each block, `[rows, Hkv, capacity, D]`. A sequence that ends
+    hands its row to the last one, so that the live rows are always the first ones. Attention
+    reads rows up to their capacity, masked, and not up to their length: that view is dense,
+    and a matmul on a CPU would copy any other. So capacity stays close to what is needed.
     """
 
     def __init__(self, rows: int) -> None:
@@ -91,11 +92,17 @@ class KvSlab:
         self._capacity = 0
         self._blocks: dict[int, tuple[Tensor, Tensor]] = {}
 
+    @property
+    def capacity(self) -> int:
+        """Tokens that a row has room for."""
+        return self._capacity
+
     def reserve(self, capacity: int) -> None:
         """Make room for sequences of `capacity` tokens, keeping what is stored."""
         if capacity <= self._capacity:
             return
-        self._capacity = max(capacity, 2 * self._capacity)
+        spare = self._capacity // 8  # so that growing costs little in the long run
+        self._capacity = capacity + spare + -(capacity + spare) % 16
         self._blocks = {
             layer: (self._grown(keys), self._grown(values)) for layer, (keys, values) in self._blocks.items()
         }
@@ -197,7 +204,6 @@ class DecodeLayout:
         """`lengths[i]` is the number of tokens that row `i` holds, the new one not counted."""
         self._rows = torch.arange(len(lengths), device=device)
         self._lengths = torch.tensor(lengths, dtype=torch.long, device=device)
-        self._top = max(lengths) + 1
         self._slab = slab
         self._masks: dict[int | None, Tensor] = {}
         self.positions = self._lengths[:, None]
@@ -210,14 +216,14 @@ class DecodeLayout:
         values[self._rows, :, self._lengths] = value[:, :, 0]
         count, heads, _, width = query.shape
         grouped = (query * scale).view(count, key.shape[1], -1, width)
-        scores = grouped @ keys[:count, :, : self._top].transpose(-1, -2)
+        scores = grouped @ keys[:count].transpose(-1, -2)
         weights = torch.softmax(scores + self._mask(window, scores.dtype), dim=-1)
-        return (weights @ values[:count, :, : self._top]).view(count, 1, heads, -1)
+        return (weights @ values[:count]).view(count, 1, heads, -1)
 
     def _mask(self, window: int | None, dtype: torch.dtype) -> Tensor:
-        """[n, 1, 1, top] zero where a row may look, minus infinity elsewhere."""
+        """[n, 1, 1, capacity] zero where a row may look, minus infinity elsewhere."""
         if window not in self._masks:
-            distance = self._lengths[:, None] - torch.arange(self._top, device=self._lengths.device)
+            distance = self._lengths[:, None] - torch.arange(self._slab.capacity, device=self._lengths.device)
             self._masks[window] = _additive(_visible(distance, window), dtype)[:, None, None]
         return self._masks[window]
 

@@ -6,13 +6,17 @@ checkpoint never runs code that lies in it.
 
 from __future__ import annotations
 
+import copy
 import pickle
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from peft import PeftModel
+from torch import Tensor
+from transformers import PreTrainedModel
 
 from strop.errors import CheckpointError, ModelError
 from strop.policy.model import Policy, load_policy
@@ -20,16 +24,29 @@ from strop.policy.model import Policy, load_policy
 TRAINER_STATE = "trainer_state.pt"
 
 
-def save_weights(policy: Policy, folder: Path) -> None:
+def save_weights(policy: Policy, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
     """Write adapter or full weights with tokenizer and chat template.
 
-    Plain `transformers` and `peft` load the folder. Tied embeddings are stored once.
+    `weights` are the fp32 masters of a fully trained model, by parameter name; without them
+    the model's own are written. Plain `transformers` and `peft` load the folder. Tied
+    embeddings are stored once.
     """
     if isinstance(policy.model, PeftModel):
         policy.model.save_pretrained(str(folder), selected_adapters=["default"], save_embedding_layers=False)
     else:
-        policy.model.save_pretrained(str(folder))
+        model = policy.model if weights is None else _with_weights(policy.model, weights)
+        model.save_pretrained(str(folder))
     policy.tokenizer.save_pretrained(str(folder))
+
+
+def _with_weights(model: PreTrainedModel, weights: Mapping[str, Tensor]) -> PreTrainedModel:
+    """A model of the same configuration around other weights, which are not copied."""
+    with torch.device("meta"):
+        shell = type(model)(copy.deepcopy(model.config))
+    shell.load_state_dict({**model.state_dict(), **weights}, assign=True)
+    shell.tie_weights()
+    shell.generation_config = model.generation_config
+    return shell
 
 
 def save_trainer_state(folder: Path, state: dict[str, Any]) -> None:

@@ -43,19 +43,26 @@ def _chunks(count: int, vocabulary: int) -> list[slice]:
 def _logits(hidden: Tensor, head: Tensor, temperature: float) -> Tensor:
     """fp32 logits. The products are summed in fp32 too: rounding them to bf16 biases the
     softmax, and over many steps the entropy drifts down."""
-    if hidden.device.type == "cuda" and hidden.dtype == head.dtype != torch.float32:
-        return torch.mm(hidden, head.T, out_dtype=torch.float32).div_(temperature)
-    return (hidden.float() @ head.float().T).div_(temperature)
+    if head.dtype == torch.float32:
+        return (hidden.float() @ head.T).div_(temperature)
+    return torch.mm(hidden, head.T, out_dtype=torch.float32).div_(temperature)
+
+
+def _wide(head: Tensor) -> Tensor:
+    """The head in the type that its products are summed in. A GPU multiplies bf16 into fp32;
+    a CPU has no such product, so its head is widened, once for all chunks."""
+    return head if head.device.type == "cuda" else head.float()
 
 
 class _TokenLogprobs(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, head: Tensor, targets: Tensor, temperature: float) -> Tensor:
         wants_hidden, wants_head = ctx.needs_input_grad[:2]
+        wide = _wide(head)
         logprobs = torch.empty(len(targets), dtype=torch.float32, device=hidden.device)
         slope = torch.empty_like(hidden) if wants_hidden and not wants_head else None
         for chunk in _chunks(len(targets), head.shape[0]):
-            scores = torch.log_softmax(_logits(hidden[chunk], head, temperature), dim=-1)
+            scores = torch.log_softmax(_logits(hidden[chunk], wide, temperature), dim=-1)
             logprobs[chunk] = scores.gather(1, targets[chunk, None])[:, 0]
             if slope is not None:
                 slope[chunk] = _slope(scores, head, targets[chunk], temperature)
@@ -82,12 +89,13 @@ def _full_backward(ctx: Any, grad_S: Tensor) -> tuple[Tensor | None, Tensor]:
     """Gradients of hidden states and head; `d logits = grad · (onehot - probabilities) / T`."""
     hidden, head, targets = ctx.saved_tensors
     grad_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
-    grad_head = torch.zeros_like(head)
+    grad_head = torch.zeros_like(head, dtype=torch.float32)
+    wide = _wide(head)
     for chunk in _chunks(len(targets), head.shape[0]):
-        grad_logits = torch.softmax(_logits(hidden[chunk], head, ctx.temperature), dim=-1).neg_()
+        grad_logits = torch.softmax(_logits(hidden[chunk], wide, ctx.temperature), dim=-1).neg_()
         grad_logits[torch.arange(len(grad_logits)), targets[chunk]] += 1
         grad_logits = grad_logits.mul_(grad_S[chunk, None] / ctx.temperature).to(hidden.dtype)
-        grad_head.addmm_(grad_logits.T.to(head.dtype), hidden[chunk].to(head.dtype))
+        grad_head += grad_logits.T @ hidden[chunk]
         if grad_hidden is not None:
-            grad_hidden[chunk] = grad_logits @ head.to(hidden.dtype)
-    return grad_hidden, grad_head
+            grad_hidden[chunk] = grad_logits @ head
+    return grad_hidden, grad_head.to(head.dtype)

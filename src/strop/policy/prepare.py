@@ -50,9 +50,9 @@ class AdapterReference:
 class FrozenReference:
     """The reference of a fully trained policy: a frozen copy of the weights it started with."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, dtype: torch.dtype) -> None:
         model = copy.deepcopy(policy.model).requires_grad_(False)
-        self._policy = replace(policy, model=model.eval())
+        self._policy = replace(policy, model=model.to(dtype).eval())
 
     @contextmanager
     def scoring(self) -> Iterator[Policy]:
@@ -77,9 +77,7 @@ def prepare(config: RunConfig, checkpoint: Path | None, say: Say) -> tuple[Polic
         base = load_policy(source, config.model, device, fast_dtype(device))
         policy = adapt(base, config.lora, config.seed, checkpoint, source)
         reference = AdapterReference(policy) if with_reference else None
-    if config.train.gradient_checkpointing:
-        _recompute_activations(policy)
-    return policy, reference
+    return replace(policy, recompute=config.train.gradient_checkpointing), reference
 
 
 def adapt(base: Policy, settings: LoraConfig, seed: int, checkpoint: Path | None, source: str) -> Policy:
@@ -109,23 +107,11 @@ def _adapter_config(folder: str) -> PeftConfig:
 def _prepare_full(
     config: RunConfig, source: str, checkpoint: Path | None, device: torch.device, with_reference: bool
 ) -> tuple[Policy, FrozenReference | None]:
-    """All weights in fp32: bf16 would swallow the updates, for sampling as for training."""
+    """All weights in fp32, as the optimizer needs them; it makes the copy that computes."""
     start = load_policy(source, config.model, device, torch.float32)
     if isinstance(start.model, PeftModel):
         start = replace(start, model=start.model.merge_and_unload(safe_merge=True))
-    reference = FrozenReference(start) if with_reference else None
+    reference = FrozenReference(start, fast_dtype(device)) if with_reference else None
     policy = load_policy(str(checkpoint), config.model, device, torch.float32) if checkpoint else start
     policy.model.requires_grad_(True)
-    return policy, reference
-
-
-def _recompute_activations(policy: Policy) -> None:
-    """Gradient checkpointing. transformers does it in training mode only, where dropout would
-    come on: it is switched off, since scoring has none either."""
-    for module in policy.model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-        if hasattr(module, "attention_dropout"):
-            module.attention_dropout = 0.0
-    policy.base.gradient_checkpointing_enable({"use_reentrant": False})
-    policy.model.train()
+    return replace(policy), reference

@@ -130,7 +130,7 @@ class Engine:
         hidden = self._policy.hidden(ids, layout)[0]
         ends = torch.tensor(lengths, device=hidden.device).cumsum(0) - 1
         copies = torch.tensor([len(group) for group in rows.values()], device=hidden.device)
-        return self._logits(hidden[ends]).repeat_interleave(copies, dim=0)
+        return self._policy.logits(hidden[ends]).repeat_interleave(copies, dim=0)
 
     def _decode(self) -> Tensor:
         """Run the newest token of every live sequence; logits `[n, V]` for the next."""
@@ -138,11 +138,7 @@ class Engine:
         self._slab.reserve(max(lengths) + 1)
         ids = torch.tensor([[sequence.ids[-1]] for sequence in self._live], device=self._policy.device)
         hidden = self._policy.hidden(ids, DecodeLayout(lengths, self._slab, self._policy.device))
-        return self._logits(hidden[:, 0])
-
-    def _logits(self, hidden: Tensor) -> Tensor:
-        with self._policy.autocast():
-            return torch.nn.functional.linear(hidden, self._policy.head)
+        return self._policy.logits(hidden[:, 0])
 
     def _draw(self, sequences: list[_Sequence], logits: Tensor) -> None:
         """Append one token to each sequence."""
@@ -237,21 +233,39 @@ def draw(logits: Tensor, temperature_N: Tensor, top_p_N: Tensor, uniform_N: Tens
     `top_p` narrows what is drawn, not what is reported.
     """
     greedy = temperature_N == 0
-    scale = torch.where(greedy, 1.0, temperature_N)
-    logprobs = torch.log_softmax(logits.float() / scale[:, None], dim=-1)
-    probabilities = logprobs.exp()
-    entropy = -(probabilities * logprobs).sum(-1)
-    weights = _nucleus(probabilities, top_p_N) if bool((top_p_N < 1).any()) else probabilities
-    cumulative = weights.cumsum(-1)
-    # Zero-width intervals are never hit: the search finds the first entry beyond the mark.
-    marks = uniform_N[:, None].to(cumulative.dtype) * cumulative[:, -1:]
-    ids = torch.searchsorted(cumulative, marks, right=True)[:, 0].clamp_(max=logits.shape[-1] - 1)
-    if bool(greedy.any()):
-        ids = torch.where(greedy, logits.argmax(-1), ids)
-    chosen = logprobs.gather(1, ids[:, None])[:, 0]
-    if not bool(torch.isfinite(chosen).all()):
+    scores = logits.float().div_(torch.where(greedy, 1.0, temperature_N)[:, None])
+    weights = torch.softmax(scores, dim=-1)
+    top, top_id = scores.max(dim=-1)
+    # log Z without another pass: the likeliest token has log p = score - log Z.
+    log_total = top - weights.gather(1, top_id[:, None])[:, 0].log()
+    entropy = log_total - torch.linalg.vecdot(weights, scores)
+    if bool((top_p_N < 1).any()):
+        weights = _nucleus(weights, top_p_N)
+    ids = torch.where(greedy, top_id, invert_cdf(weights, uniform_N))
+    logprobs = scores.gather(1, ids[:, None])[:, 0] - log_total
+    if not bool(torch.isfinite(logprobs).all()):
         raise ModelError("the model's logits are not finite: its weights are damaged, or its type overflows")
-    return ids, chosen, entropy
+    return ids, logprobs, entropy
+
+
+def invert_cdf(weights: Tensor, uniform_N: Tensor) -> Tensor:
+    """The first index `[N]` at which the running sum of weights `[N, V]` passes uniform · total.
+
+    Sums of blocks are searched first, then the block: a running sum over a whole vocabulary
+    is the slowest part of drawing. An entry of weight zero is never drawn.
+    """
+    count, size = weights.shape
+    width = next(width for width in (256, 128, 64, 32, 1) if size % width == 0)
+    blocks = weights.view(count, -1, width)
+    running = blocks.sum(-1).cumsum(-1)
+    marks = uniform_N[:, None].to(running.dtype) * running[:, -1:]
+    block = torch.searchsorted(running, marks, right=True).clamp_(max=running.shape[1] - 1)
+    marks -= torch.where(block > 0, running.gather(1, (block - 1).clamp_(min=0)), 0.0)
+    inside = blocks.gather(1, block[:, :, None].expand(-1, -1, width))[:, 0].cumsum(-1)
+    # Rounding may put the mark at the very end of the block: then its last weight counts.
+    last = inside.argmax(-1, keepdim=True)
+    found = torch.minimum(torch.searchsorted(inside, marks, right=True), last)
+    return (block * width + found)[:, 0]
 
 
 def _nucleus(probabilities: Tensor, top_p_N: Tensor) -> Tensor:

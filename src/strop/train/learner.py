@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from strop.config import RunConfig
 from strop.policy.logprobs import token_logprobs
-from strop.policy.model import Policy
+from strop.policy.model import Policy, fast_dtype
 from strop.policy.prepare import Reference
 from strop.train.batch import MicroBatch, Sample, pack, split
 from strop.train.loss import LossInputs, LossSettings, StepTotals, policy_loss
+from strop.train.optimizer import MasterAdamW
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,7 @@ class Learner:
         self._config = config
         low, high = config.clip_bounds
         self._loss = LossSettings(config.train.loss, low, high, config.train.kl_coefficient)
-        self._optimizer = torch.optim.AdamW(
-            policy.trainable(), lr=0.0, weight_decay=config.train.weight_decay, fused=True
-        )
+        self.optimizer = MasterAdamW(policy, fast_dtype(policy.device), config.train.weight_decay, config.seed)
 
     def update(self, samples: Sequence[Sample], learning_rate: float) -> Update:
         """Train on the samples. A sample without advantages costs no forward unless KL counts.
@@ -66,30 +64,20 @@ class Learner:
         useful = [sample for sample in samples if self._reference is not None or any(sample.advantages_G)]
         if not useful:
             return Update({}, skipped="no group had rewards that differ, so there is nothing to learn from")
-        for group in self._optimizer.param_groups:
-            group["lr"] = learning_rate
         batches = [pack(part, self._policy.device) for part in split(useful, self._config.train.micro_batch_tokens)]
         old: list[Tensor] = []
         references = [self._reference_logprobs(batch) for batch in batches]
         metrics: dict[str, float] = {}
         for iteration in range(self._config.train.iterations):
             sums = self._accumulate(batches, references, old, totals)
-            norm = float(torch.nn.utils.clip_grad_norm_(self._policy.trainable(), self._config.train.max_grad_norm))
-            if not (math.isfinite(sums.loss) and math.isfinite(norm)):
-                self._optimizer.zero_grad()
-                return Update(metrics, skipped=f"loss {sums.loss} and gradient norm {norm}", diverged=True)
-            self._optimizer.step()
-            self._optimizer.zero_grad()
+            if not math.isfinite(sums.loss):
+                self.optimizer.discard()
+                return Update(metrics, skipped=f"the loss is {sums.loss}", diverged=True)
+            norm = self.optimizer.step(learning_rate, self._config.train.max_grad_norm)
+            if not math.isfinite(norm):
+                return Update(metrics, skipped=f"the gradient norm is {norm}", diverged=True)
             metrics = self._metrics(sums, norm, first=metrics if iteration else None)
         return Update(metrics)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The optimizer's state, for a checkpoint."""
-        return self._optimizer.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue with the state of a checkpoint."""
-        self._optimizer.load_state_dict(state)
 
     def _accumulate(
         self, batches: list[MicroBatch], references: list[Tensor | None], old: list[Tensor], totals: StepTotals
@@ -105,6 +93,7 @@ class Learner:
             outputs = policy_loss(inputs, self._loss, totals)
             if torch.isfinite(outputs.loss):
                 outputs.loss.backward()  # type: ignore[no-untyped-call]
+                self.optimizer.collect()
             sums.loss += float(outputs.loss.detach())
             sums.kl += outputs.kl_sum
             sums.clipped += outputs.clipped_tokens

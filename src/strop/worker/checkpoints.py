@@ -59,14 +59,14 @@ class TrainingCheckpoints:
         """
         state = load_trainer_state(checkpoint.path)
         self.order.resume_step(state["order"], str(checkpoint.path))
-        self.learner.load_state_dict(state["optimizer"])
+        self.learner.optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["rng"])
 
     def _write(self, step: int, folder: Path) -> None:
-        save_weights(self.policy, folder)
+        save_weights(self.policy, folder, self.learner.optimizer.weights())
         state = {
             "order": self.order.state(step),
-            "optimizer": self.learner.state_dict(),
+            "optimizer": self.learner.optimizer.state_dict(),
             "rng": torch.get_rng_state(),
         }
         save_trainer_state(folder, state)

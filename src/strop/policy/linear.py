@@ -1,0 +1,118 @@
+"""Linear layers that share their input, computed as one product.
+
+Query, key and value, or gate and up, read the same activations: one wide product instead of
+three narrow ones, adapters included. On a CPU, products without a gradient run on weights
+that are packed once into the layout of the kernel (oneDNN's): with few rows, as in decoding,
+that is up to twice as fast in bf16 and in fp32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from strop.policy.lora import Adapter, LoraLinear, adapted, stacked
+
+# The number of rows that packed weights are laid out for; others work, hardly slower.
+_ROWS = 32
+
+
+class PackedWeight:
+    """A weight matrix for products without a gradient."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self._weight = weight
+        self._packed = None
+        if weight.device.type == "cpu" and torch.backends.mkldnn.is_available():
+            self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _ROWS)
+
+    def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """x Wᵀ + b."""
+        if self._packed is None:
+            return linear(x, self._weight, bias)
+        return torch.ops.mkldnn._linear_pointwise(x, self._packed, bias, "none", [], "")  # type: ignore[no-any-return]
+
+
+class SharedInput:
+    """Linear layers with the same input; the output is theirs side by side, `[..., ΣN]`.
+
+    Frozen layers are stacked for good: their weights become views of one matrix, so that
+    nothing is stored twice. Layers that are trained keep their weights to themselves.
+    """
+
+    def __init__(self, layers: Sequence[nn.Module]) -> None:
+        """`layers` are `nn.Linear` or `LoraLinear`."""
+        self._layers = layers
+        self._bases = [layer.get_base_layer() if isinstance(layer, LoraLinear) else layer for layer in layers]
+        trained = any(base.weight.requires_grad for base in self._bases)
+        self._weight = None if trained else _stack(self._bases)
+        self._bias = _stacked_bias(self._bases)
+        self._packed: PackedWeight | None = None
+        self._low_rank: tuple[Tensor, Tensor] | None = None
+
+    def refresh(self) -> None:
+        """Forget what was derived from weights that training has changed."""
+        self._low_rank = None
+        if self._weight is None:
+            self._packed = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        adapters = self._adapters()
+        if not torch.is_grad_enabled():
+            return self._without_gradient(x, adapters)
+        if self._weight is None:
+            return torch.cat([linear(x, base.weight, base.bias) for base in self._bases], dim=-1)
+        if adapters:
+            return adapted(x, self._weight, self._bias, adapters)
+        return linear(x, self._weight, self._bias)
+
+    def _without_gradient(self, x: Tensor, adapters: Sequence[Adapter]) -> Tensor:
+        if self._packed is None:
+            weight = torch.cat([base.weight for base in self._bases]) if self._weight is None else self._weight
+            self._packed = PackedWeight(weight)
+        output = self._packed.product(x, self._bias)
+        if not adapters:
+            return output
+        if self._low_rank is None:
+            matrices = [matrix for adapter in adapters for matrix in (adapter.down, adapter.up)]
+            down, up = stacked(matrices, [adapter.scale for adapter in adapters], x.dtype)
+            self._low_rank = down.T.contiguous(), up.T.contiguous()
+        down, up = self._low_rank
+        output.view(-1, output.shape[-1]).addmm_(x.reshape(-1, x.shape[-1]) @ down, up)
+        return output
+
+    def _adapters(self) -> list[Adapter]:
+        """One adapter for each layer, empty ones included; or none at all."""
+        active = [layer.active() if isinstance(layer, LoraLinear) else None for layer in self._layers]
+        if not any(active):
+            return []
+        return [adapter or _nothing(base) for adapter, base in zip(active, self._bases, strict=True)]
+
+
+def _stack(layers: Sequence[nn.Module]) -> Tensor:
+    """One matrix of all the weights, which become views of it."""
+    if len(layers) == 1:
+        return layers[0].weight.detach()  # type: ignore[no-any-return, operator]
+    stack = torch.cat([layer.weight.detach() for layer in layers])  # type: ignore[operator]
+    start = 0
+    for layer in layers:
+        end = start + layer.out_features  # type: ignore[operator]
+        layer.weight.data = stack[start:end]
+        start = end
+    return stack
+
+
+def _stacked_bias(layers: Sequence[nn.Module]) -> Tensor | None:
+    """Biases side by side, zeros where a layer has none; None where no layer has one."""
+    if all(layer.bias is None for layer in layers):
+        return None
+    return torch.cat([layer.weight.new_zeros(layer.out_features) if layer.bias is None else layer.bias for layer in layers])  # type: ignore
+
+
+def _nothing(layer: nn.Module) -> Adapter:
+    """An adapter of rank 0, for a layer that has none beside layers that have one."""
+    weight = layer.weight
+    return Adapter(weight.new_zeros(0, weight.shape[1]), weight.new_zeros(weight.shape[0], 0), 1.0)
