@@ -85,7 +85,7 @@ class TrainConfig(_Table):
     loss: Loss = Field("dapo", description="Policy loss: see docs/training.md.")
     advantage_scale: Literal["group", "batch", "none"] = Field("group", description="What deviations are divided by.")
     clip_low: float | None = Field(None, ge=0, description="Lower clip of the ratio, 1 - x; by default the loss's own.")
-    clip_high: float | None = Field(None, ge=0, description="Upper clip of the ratio, 1 + x; by default the loss's own.")
+    clip_high: float | None = Field(None, ge=0, description="Upper clip of the ratio, 1 + x; likewise.")
     kl_coefficient: float = Field(0.001, ge=0, description="Weight of the KL penalty; 0 skips the reference.")
     micro_batch_tokens: int = Field(4096, ge=1, description="Tokens in one forward; changes memory, not gradients.")
     gradient_checkpointing: bool = Field(False, description="Recompute activations: less memory, a third slower.")
@@ -152,15 +152,18 @@ def _impossible(config: RunConfig) -> Iterable[tuple[str, str]]:
     if all(reward.weight == 0 for reward in config.rewards):
         yield "rewards", "every weight is 0, so there is nothing to train on; give one reward a weight"
     if config.sampling.top_p < 1:
-        yield "sampling.top_p", (
-            f"{config.sampling.top_p} cuts off tokens that the loss still counts, which biases the gradient; "
-            "train with 1.0 and lower sampling.temperature instead"
+        yield (
+            "sampling.top_p",
+            (
+                f"{config.sampling.top_p} cuts off tokens that the loss still counts, which biases the gradient; "
+                "train with 1.0 and lower sampling.temperature instead"
+            ),
         )
     if train.eval_every and config.data.validation is None:
         yield "train.eval_every", "needs data.validation; name a file of held-out rows, or set it to 0"
     if config.eval.temperature == 0 and config.eval.samples > 1:
         yield "eval.samples", "greedy completions are all the same; set eval.temperature above 0, or samples to 1"
-    low, high = config.clip_bounds
+    low, _ = config.clip_bounds
     if low > 1:
         yield "train.clip_low", f"{low} would let the ratio go below 0; use at most 1"
     if train.method == "lora" and "lm_head" in config.lora.targets:

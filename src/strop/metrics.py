@@ -99,7 +99,8 @@ def pass_at_k(passed: int, samples: int, k: int) -> float:
 
 def pass_metrics(groups: Sequence[Group], threshold: float) -> dict[str, float]:
     """`pass@k` for k = 1, 2, 4 … and the number of samples, over the scored groups."""
-    counts = [(sum(r >= threshold for r in group.rewards_G), len(group.rollouts)) for group in groups if not group.failure]
+    scored = [group.rewards_G for group in groups if group.failure is None]
+    counts = [(sum(reward >= threshold for reward in rewards_G), len(rewards_G)) for rewards_G in scored]
     if not counts:
         return {}
     most = min(samples for _, samples in counts)

@@ -40,9 +40,7 @@ class Layout(Protocol):
     def positions(self) -> Tensor:
         """Position of each token, integers of the shape of the input ids."""
 
-    def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None
-    ) -> Tensor:
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None) -> Tensor:
         """Query `[B, H, T, D]`, key and value `[B, Hkv, T, D]` to the output `[B, T, H, D]`."""
 
 
@@ -161,9 +159,7 @@ class PackedLayout:
         flat = torch.cat([self._prompts.pack(prompt_keys), self._completions.pack(own_keys)])
         self.positions = flat[None]
 
-    def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None
-    ) -> Tensor:
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None) -> Tensor:
         split = self._prompts.total
         query_THD, key_THD, value_THD = (x[0].transpose(0, 1) for x in (query, key, value))
         key_P, value_P = self._prompts.pad(key_THD[:split]), self._prompts.pad(value_THD[:split])
@@ -180,16 +176,16 @@ class PackedLayout:
 class PrefillLayout:
     """Prompts in one flat row; each prompt's keys and values go to the slab rows of its group."""
 
-    def __init__(self, prompt_lengths: Sequence[int], rows: Sequence[Sequence[int]], slab: KvSlab, device: torch.device):
+    def __init__(
+        self, prompt_lengths: Sequence[int], rows: Sequence[Sequence[int]], slab: KvSlab, device: torch.device
+    ) -> None:
         """`rows[i]` are the slab rows of prompt `i`."""
         self._packed = PackedLayout(prompt_lengths, (), (), device)
         self._spans = list(zip(accumulate(prompt_lengths, initial=0), prompt_lengths, rows, strict=False))
         self._slab = slab
         self.positions = self._packed.positions
 
-    def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None
-    ) -> Tensor:
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None) -> Tensor:
         keys, values = self._slab.block(layer, key, value)
         for start, length, rows in self._spans:
             keys[rows, :, :length] = key[0, :, start : start + length]
@@ -208,9 +204,7 @@ class DecodeLayout:
         self._masks: dict[int | None, Tensor] = {}
         self.positions = self._lengths[:, None]
 
-    def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None
-    ) -> Tensor:
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None) -> Tensor:
         keys, values = self._slab.block(layer, key, value)
         keys[self._rows, :, self._lengths] = key[:, :, 0]
         values[self._rows, :, self._lengths] = value[:, :, 0]
@@ -239,11 +233,11 @@ class _Ragged:
         self._places = self._real.flatten().nonzero()[:, 0]
 
     def pad(self, flat: Tensor) -> Tensor:
-        padded = _Scatter.apply(flat, self._places, self._real.numel())
+        padded = _Scatter.apply(flat, self._places, self._real.numel())  # type: ignore[no-untyped-call]
         return padded.view(*self._real.shape, *flat.shape[1:])  # type: ignore[no-any-return]
 
     def pack(self, padded: Tensor) -> Tensor:
-        return _Gather.apply(padded.flatten(0, 1), self._places)  # type: ignore[no-any-return]
+        return _Gather.apply(padded.flatten(0, 1), self._places)  # type: ignore[no-any-return, no-untyped-call]
 
     def positions(self, start: Tensor | int) -> Tensor:
         """[R, width] positions that count from `start`; far out of sight where padded."""
@@ -267,7 +261,7 @@ class _Scatter(torch.autograd.Function):
         return flat.new_zeros(size, *flat.shape[1:]).index_copy_(0, places, flat)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (places,) = ctx.saved_tensors
         return grad.index_select(0, places), None, None
 
@@ -282,7 +276,7 @@ class _Gather(torch.autograd.Function):
         return padded.index_select(0, places)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (places,) = ctx.saved_tensors
         return grad.new_zeros(ctx.size, *grad.shape[1:]).index_copy_(0, places, grad), None
 

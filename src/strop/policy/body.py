@@ -22,7 +22,6 @@ from transformers import PreTrainedModel
 from strop.errors import ModelError
 from strop.policy.attention import Layout, PackedLayout
 from strop.policy.linear import SharedInput
-from strop.policy.lora import LoraLinear
 
 # Largest relative difference of hidden states, in the median over positions, by which two
 # forms of a model still agree. Rounding alone makes about 0.02 in bf16 and 1e-6 in fp32.
@@ -69,9 +68,7 @@ class Probe(PackedLayout):
         super().__init__([length], (), (), device)
         self.layers: dict[int, LayerFacts] = {}
 
-    def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None
-    ) -> Tensor:
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None) -> Tensor:
         self.layers[layer] = LayerFacts(scale, window)
         return super().attend(layer, query, key, value, scale, window)
 
@@ -131,8 +128,8 @@ class _Block:
         self._query_norm = _Norm(attention.q_norm) if hasattr(attention, "q_norm") else None
         self._key_norm = _Norm(attention.k_norm) if hasattr(attention, "k_norm") else None
         self._activation: nn.Module = mlp.act_fn
-        self._heads = _outputs(attention.q_proj) // self._width
-        self._kv_heads = _outputs(attention.k_proj) // self._width
+        self._heads: int = attention.config.num_attention_heads
+        self._kv_heads: int = attention.config.num_key_value_heads
         self._qkv = SharedInput([attention.q_proj, attention.k_proj, attention.v_proj])
         self._output = SharedInput([attention.o_proj])
         self._gate_up = SharedInput([mlp.gate_proj, mlp.up_proj])
@@ -141,7 +138,7 @@ class _Block:
     def __call__(self, index: int, x: Tensor, angles: tuple[Tensor, Tensor], layout: Layout) -> Tensor:
         x = x + self._output(self._attend(index, self._before(x), angles, layout))
         gate, up = self._gate_up(self._between(x)).chunk(2, dim=-1)
-        return x + self._down(self._activation(gate) * up)  # type: ignore[no-any-return]
+        return x + self._down(self._activation(gate) * up)
 
     def _attend(self, index: int, x: Tensor, angles: tuple[Tensor, Tensor], layout: Layout) -> Tensor:
         states = self._qkv(x).unflatten(-1, (-1, self._width))
@@ -166,14 +163,6 @@ class _Block:
     def refresh(self) -> None:
         for product in (self._qkv, self._output, self._gate_up, self._down):
             product.refresh()
-
-
-def _outputs(layer: Any) -> int:
-    """Outputs of an `nn.Linear` or `LoraLinear`; TypeError for any other layer."""
-    base = layer.get_base_layer() if isinstance(layer, LoraLinear) else layer
-    if not isinstance(base, nn.Linear):
-        raise TypeError(f"{type(base).__name__} is not a plain linear layer")
-    return base.out_features
 
 
 # A body that is built while sampling must also serve training: inference tensors could not.

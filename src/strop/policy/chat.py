@@ -56,7 +56,7 @@ class ChatTemplate:
 
     def text(self, token_ids: Sequence[int]) -> str:
         """Text of sampled ids, without special tokens."""
-        return self._tokenizer.decode(token_ids, skip_special_tokens=True)  # type: ignore[return-value]
+        return self._tokenizer.decode(token_ids, skip_special_tokens=True)  # type: ignore[no-any-return]
 
 
 def _parts(row: Row) -> list[tuple[str, str]]:

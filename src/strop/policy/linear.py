@@ -46,21 +46,23 @@ class SharedInput:
     def __init__(self, layers: Sequence[nn.Module]) -> None:
         """`layers` are `nn.Linear` or `LoraLinear`."""
         self._layers = layers
-        self._bases = [layer.get_base_layer() if isinstance(layer, LoraLinear) else layer for layer in layers]
+        self._bases = [_base(layer) for layer in layers]
         trained = any(base.weight.requires_grad for base in self._bases)
         self._weight = None if trained else _stack(self._bases)
         self._bias = _stacked_bias(self._bases)
         self._packed: PackedWeight | None = None
+        self._adapters: list[Adapter] | None = None
         self._low_rank: tuple[Tensor, Tensor] | None = None
 
     def refresh(self) -> None:
-        """Forget what was derived from weights that training has changed."""
+        """Forget what was derived from weights or adapters that have changed."""
+        self._adapters = None
         self._low_rank = None
         if self._weight is None:
             self._packed = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        adapters = self._adapters()
+        adapters = self._active_adapters()
         if not torch.is_grad_enabled():
             return self._without_gradient(x, adapters)
         if self._weight is None:
@@ -84,35 +86,45 @@ class SharedInput:
         output.view(-1, output.shape[-1]).addmm_(x.reshape(-1, x.shape[-1]) @ down, up)
         return output
 
-    def _adapters(self) -> list[Adapter]:
+    def _active_adapters(self) -> list[Adapter]:
         """One adapter for each layer, empty ones included; or none at all."""
-        active = [layer.active() if isinstance(layer, LoraLinear) else None for layer in self._layers]
-        if not any(active):
+        if any(isinstance(layer, LoraLinear) and layer.disable_adapters for layer in self._layers):
             return []
-        return [adapter or _nothing(base) for adapter, base in zip(active, self._bases, strict=True)]
+        if self._adapters is None:
+            active = [layer.active() if isinstance(layer, LoraLinear) else None for layer in self._layers]
+            pairs = zip(active, self._bases, strict=True)
+            self._adapters = [adapter or _nothing(base) for adapter, base in pairs] if any(active) else []
+        return self._adapters
 
 
-def _stack(layers: Sequence[nn.Module]) -> Tensor:
+def _base(layer: nn.Module) -> nn.Linear:
+    base = layer.get_base_layer() if isinstance(layer, LoraLinear) else layer
+    if not isinstance(base, nn.Linear):
+        raise TypeError(f"{type(base).__name__} is not a plain linear layer")
+    return base
+
+
+def _stack(layers: Sequence[nn.Linear]) -> Tensor:
     """One matrix of all the weights, which become views of it."""
     if len(layers) == 1:
-        return layers[0].weight.detach()  # type: ignore[no-any-return, operator]
-    stack = torch.cat([layer.weight.detach() for layer in layers])  # type: ignore[operator]
+        return layers[0].weight.detach()
+    stack = torch.cat([layer.weight.detach() for layer in layers])
     start = 0
     for layer in layers:
-        end = start + layer.out_features  # type: ignore[operator]
+        end = start + layer.out_features
         layer.weight.data = stack[start:end]
         start = end
     return stack
 
 
-def _stacked_bias(layers: Sequence[nn.Module]) -> Tensor | None:
+def _stacked_bias(layers: Sequence[nn.Linear]) -> Tensor | None:
     """Biases side by side, zeros where a layer has none; None where no layer has one."""
     if all(layer.bias is None for layer in layers):
         return None
-    return torch.cat([layer.weight.new_zeros(layer.out_features) if layer.bias is None else layer.bias for layer in layers])  # type: ignore
+    return torch.cat([layer.weight[:, 0] * 0 if layer.bias is None else layer.bias for layer in layers])
 
 
-def _nothing(layer: nn.Module) -> Adapter:
+def _nothing(layer: nn.Linear) -> Adapter:
     """An adapter of rank 0, for a layer that has none beside layers that have one."""
     weight = layer.weight
     return Adapter(weight.new_zeros(0, weight.shape[1]), weight.new_zeros(weight.shape[0], 0), 1.0)

@@ -18,12 +18,15 @@ from torch import Tensor
 from strop.policy.attention import PackedLayout
 from strop.policy.model import Policy
 
+# Logits of one chunk, in fp32.
 _CHUNK_BYTES = 64 * 2**20
+# Probabilities kept for the backward pass of a trained head; above it they are computed again.
+_KEPT_BYTES = 512 * 2**20
 
 
 def token_logprobs(hidden_SD: Tensor, head_VD: Tensor, targets_S: Tensor, temperature: float) -> Tensor:
     """log softmax(hidden · headᵀ / temperature) at each target: fp32 `[S]`, differentiable."""
-    return _TokenLogprobs.apply(hidden_SD, head_VD, targets_S, temperature)  # type: ignore[no-any-return]
+    return _TokenLogprobs.apply(hidden_SD, head_VD, targets_S, temperature)  # type: ignore[no-any-return, no-untyped-call]
 
 
 @torch.no_grad()
@@ -35,53 +38,64 @@ def score_sequence(policy: Policy, prompt: Sequence[int], completion: Sequence[i
     return token_logprobs(hidden[start - 1 : -1], policy.head, ids[start:], temperature)
 
 
+class _TokenLogprobs(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, head: Tensor, targets: Tensor, temperature: float) -> Tensor:
+        ctx.temperature, ctx.kept = temperature, None
+        wants_hidden, wants_head = ctx.needs_input_grad[:2]
+        slope = torch.empty_like(hidden) if wants_hidden and not wants_head else None
+        fits = len(targets) * head.shape[0] * head.itemsize <= _KEPT_BYTES
+        kept: list[Tensor] | None = [] if wants_head and fits else None
+        logprobs = torch.empty(len(targets), dtype=torch.float32, device=hidden.device)
+        logits = _Logits(head, temperature)
+        for chunk in _chunks(len(targets), head.shape[0]):
+            scores = torch.log_softmax(logits(hidden[chunk]), dim=-1)
+            logprobs[chunk] = scores.gather(1, targets[chunk, None])[:, 0]
+            if slope is not None:
+                slope[chunk] = _slope(scores.exp_(), head, targets[chunk], temperature)
+            elif kept is not None:
+                kept.append(scores.exp_().to(head.dtype))
+        ctx.kept = kept
+        ctx.save_for_backward(*([slope] if slope is not None else [hidden, head, targets]))
+        return logprobs
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        if len(ctx.saved_tensors) == 1:
+            (slope,) = ctx.saved_tensors
+            return slope * grads[0][:, None].to(slope.dtype), None, None, None
+        return *_full_backward(ctx, grads[0]), None, None
+
+
+class _Logits:
+    """fp32 logits of hidden states. Products are summed in fp32 and stay so: rounding them to
+    bf16 biases the softmax, and over many steps the entropy drifts down.
+
+    A GPU multiplies bf16 into fp32. A CPU offers fp32 products of fp32 only, so head and states
+    are widened; as both are bf16 numbers, oneDNN may then use bf16 units without any loss.
+    """
+
+    def __init__(self, head: Tensor, temperature: float) -> None:
+        self._direct = head.device.type == "cuda" and head.dtype != torch.float32
+        self._head = head if self._direct else head.float()
+        self._lossless = head.dtype == torch.bfloat16
+        self._temperature = temperature
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        if self._direct:
+            return torch.mm(hidden, self._head.T, out_dtype=torch.float32).div_(self._temperature)
+        with torch.backends.mkldnn.flags(enabled=True, fp32_precision="bf16" if self._lossless else "ieee"):
+            return (hidden.float() @ self._head.T).div_(self._temperature)
+
+
 def _chunks(count: int, vocabulary: int) -> list[slice]:
     size = max(1, _CHUNK_BYTES // (4 * vocabulary))
     return [slice(start, min(start + size, count)) for start in range(0, count, size)]
 
 
-def _logits(hidden: Tensor, head: Tensor, temperature: float) -> Tensor:
-    """fp32 logits. The products are summed in fp32 too: rounding them to bf16 biases the
-    softmax, and over many steps the entropy drifts down."""
-    if head.dtype == torch.float32:
-        return (hidden.float() @ head.T).div_(temperature)
-    return torch.mm(hidden, head.T, out_dtype=torch.float32).div_(temperature)
-
-
-def _wide(head: Tensor) -> Tensor:
-    """The head in the type that its products are summed in. A GPU multiplies bf16 into fp32;
-    a CPU has no such product, so its head is widened, once for all chunks."""
-    return head if head.device.type == "cuda" else head.float()
-
-
-class _TokenLogprobs(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, hidden: Tensor, head: Tensor, targets: Tensor, temperature: float) -> Tensor:
-        wants_hidden, wants_head = ctx.needs_input_grad[:2]
-        wide = _wide(head)
-        logprobs = torch.empty(len(targets), dtype=torch.float32, device=hidden.device)
-        slope = torch.empty_like(hidden) if wants_hidden and not wants_head else None
-        for chunk in _chunks(len(targets), head.shape[0]):
-            scores = torch.log_softmax(_logits(hidden[chunk], wide, temperature), dim=-1)
-            logprobs[chunk] = scores.gather(1, targets[chunk, None])[:, 0]
-            if slope is not None:
-                slope[chunk] = _slope(scores, head, targets[chunk], temperature)
-        ctx.save_for_backward(*([slope] if slope is not None else [hidden, head, targets]))
-        ctx.temperature = temperature
-        return logprobs
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        grad_S = grads[0]
-        if len(ctx.saved_tensors) == 1:
-            (slope,) = ctx.saved_tensors
-            return slope * grad_S[:, None].to(slope.dtype), None, None, None
-        return *_full_backward(ctx, grad_S), None, None
-
-
-def _slope(scores: Tensor, head: Tensor, targets: Tensor, temperature: float) -> Tensor:
+def _slope(probabilities: Tensor, head: Tensor, targets: Tensor, temperature: float) -> Tensor:
     """d logprob / d hidden `[s, D]`: (head[target] - probabilities · head) / temperature."""
-    expected = scores.exp_().to(head.dtype) @ head
+    expected = probabilities.to(head.dtype) @ head
     return (head[targets] - expected).div_(temperature)
 
 
@@ -90,9 +104,10 @@ def _full_backward(ctx: Any, grad_S: Tensor) -> tuple[Tensor | None, Tensor]:
     hidden, head, targets = ctx.saved_tensors
     grad_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
     grad_head = torch.zeros_like(head, dtype=torch.float32)
-    wide = _wide(head)
-    for chunk in _chunks(len(targets), head.shape[0]):
-        grad_logits = torch.softmax(_logits(hidden[chunk], wide, ctx.temperature), dim=-1).neg_()
+    logits = None if ctx.kept else _Logits(head, ctx.temperature)
+    for index, chunk in enumerate(_chunks(len(targets), head.shape[0])):
+        probabilities = torch.softmax(logits(hidden[chunk]), dim=-1) if logits else ctx.kept[index]
+        grad_logits = probabilities.neg_()
         grad_logits[torch.arange(len(grad_logits)), targets[chunk]] += 1
         grad_logits = grad_logits.mul_(grad_S[chunk, None] / ctx.temperature).to(hidden.dtype)
         grad_head += grad_logits.T @ hidden[chunk]

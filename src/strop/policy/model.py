@@ -44,7 +44,7 @@ class Policy:
 
     @property
     def device(self) -> torch.device:
-        return self.base.device
+        return self.base.device  # type: ignore[no-any-return]
 
     @property
     def head(self) -> Tensor:
@@ -88,7 +88,7 @@ class Policy:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the ids, without special tokens."""
-        return self.tokenizer.decode(ids, skip_special_tokens=True)  # type: ignore[return-value]
+        return self.tokenizer.decode(ids, skip_special_tokens=True)  # type: ignore[no-any-return]
 
     def trainable(self) -> list[nn.Parameter]:
         """Parameters that training changes, in a stable order."""

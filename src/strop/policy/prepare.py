@@ -40,11 +40,15 @@ class AdapterReference:
             with self._model.disable_adapter():
                 yield self._policy
             return
-        self._model.set_adapter(_START)
+        self._switch(_START)
         try:
             yield self._policy
         finally:
-            self._model.set_adapter(_TRAINED)
+            self._switch(_TRAINED)
+
+    def _switch(self, adapter: str) -> None:
+        self._model.set_adapter(adapter)
+        self._policy.refresh()
 
 
 class FrozenReference:
@@ -71,13 +75,13 @@ def prepare(config: RunConfig, checkpoint: Path | None, say: Say) -> tuple[Polic
     device = pick_device(config.device)
     source = resolve(config.model, say)
     with_reference = config.train.kl_coefficient > 0
+    recompute = config.train.gradient_checkpointing
     if config.train.method == "full":
         policy, reference = _prepare_full(config, source, checkpoint, device, with_reference)
-    else:
-        base = load_policy(source, config.model, device, fast_dtype(device))
-        policy = adapt(base, config.lora, config.seed, checkpoint, source)
-        reference = AdapterReference(policy) if with_reference else None
-    return replace(policy, recompute=config.train.gradient_checkpointing), reference
+        return replace(policy, recompute=recompute), reference
+    base = load_policy(source, config.model, device, fast_dtype(device))
+    policy = replace(adapt(base, config.lora, config.seed, checkpoint, source), recompute=recompute)
+    return policy, AdapterReference(policy) if with_reference else None
 
 
 def adapt(base: Policy, settings: LoraConfig, seed: int, checkpoint: Path | None, source: str) -> Policy:
@@ -114,4 +118,4 @@ def _prepare_full(
     reference = FrozenReference(start, fast_dtype(device)) if with_reference else None
     policy = load_policy(str(checkpoint), config.model, device, torch.float32) if checkpoint else start
     policy.model.requires_grad_(True)
-    return replace(policy), reference
+    return policy, reference

@@ -289,4 +289,4 @@ def ends_with_stop(ids: Sequence[int], stop: Sequence[str], decode: Callable[[Se
 
 def _uniforms(params: SamplingParams, index: int) -> list[float]:
     generator = torch.Generator().manual_seed(derive_seed(params.seed, index))
-    return torch.rand(params.max_tokens, generator=generator).tolist()  # type: ignore[no-any-return]
+    return torch.rand(params.max_tokens, generator=generator).tolist()

@@ -167,4 +167,3 @@ def _seal(file: Path) -> dict[str, Json]:
 def _sha256(file: Path) -> str:
     with open(file, "rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
-

@@ -26,6 +26,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
+from typing import TextIO
+
 from strop.config import RunConfig, dump_config, read_config
 from strop.errors import RunError
 from strop.store.files import append_line, json_line, read_lines, write_atomic, write_json

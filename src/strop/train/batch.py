@@ -27,13 +27,14 @@ class Sample:
 
     @property
     def tokens(self) -> int:
-        """Tokens that go through the model."""
+        """Tokens that go through the model, at most."""
         return len(self.prompt_ids) + sum(len(rollout.token_ids_T) for rollout in self.rollouts)
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """One forward pass. `S` counts sampled tokens, `C` completions, `L` the longest of them."""
+    """One forward pass. `S` counts sampled tokens of distinct completions, `C` all completions,
+    `U` the distinct ones, `L` the tokens of the longest."""
 
     ids_T: Tensor
     layout: PackedLayout
@@ -42,7 +43,9 @@ class MicroBatch:
     targets_S: Tensor
     """The sampled token."""
     places_S: Tensor
-    """Where the token stands in a flattened `[C, L]`."""
+    """Where the token stands in a flattened `[U, L]`."""
+    rows_C: Tensor
+    """Which distinct completion each completion is."""
     mask_CL: Tensor
     """True for sampled tokens."""
     sampler_logprobs_CL: Tensor
@@ -50,8 +53,10 @@ class MicroBatch:
 
     def padded(self, values_S: Tensor) -> Tensor:
         """Values of the sampled tokens as `[C, L]`, zero elsewhere; keeps the gradient."""
-        flat = values_S.new_zeros(self.mask_CL.numel())
-        return flat.scatter(0, self.places_S, values_S).view(self.mask_CL.shape)
+        length = self.mask_CL.shape[1]
+        distinct = int(self.rows_C.max()) + 1
+        flat = values_S.new_zeros(distinct * length).scatter(0, self.places_S, values_S)
+        return flat.view(distinct, length)[self.rows_C]
 
 
 def split(samples: Iterable[Sample], budget: int) -> Iterator[list[Sample]]:
@@ -88,28 +93,26 @@ def _part(sample: Sample, start: int, end: int) -> Sample:
 def pack(samples: Sequence[Sample], device: torch.device) -> MicroBatch:
     """Lay the samples out for one forward pass.
 
-    The last token of a completion predicts nothing and is left out of the forward; the first
-    is predicted by the last token of the prompt.
+    Equal completions of a prompt go through the model once: their log-probabilities are the
+    same, and their gradients add up. The last token of a completion predicts nothing and is
+    left out of the forward; the first is predicted by the last token of the prompt.
     """
-    rollouts = [rollout for sample in samples for rollout in sample.rollouts]
-    owners = [owner for owner, sample in enumerate(samples) for _ in sample.rollouts]
+    distinct, rows = _distinct(samples)
     prompt_lengths = [len(sample.prompt_ids) for sample in samples]
-    inputs = [rollout.token_ids_T[:-1] for rollout in rollouts]
+    rollouts = [rollout for sample in samples for rollout in sample.rollouts]
     longest = max(len(rollout.token_ids_T) for rollout in rollouts)
     prompt_ends = torch.tensor(prompt_lengths).cumsum(0) - 1
     sources, targets, places = [], [], []
     start = sum(prompt_lengths)
-    mask = torch.zeros(len(rollouts), longest, dtype=torch.bool)
-    logprobs = torch.zeros(len(rollouts), longest)
-    for row, (rollout, owner) in enumerate(zip(rollouts, owners, strict=True)):
+    for row, (owner, rollout) in enumerate(distinct):
         sampled = torch.tensor(rollout.sampled_mask_T).nonzero()[:, 0]
         sources.append(torch.where(sampled == 0, prompt_ends[owner], start + sampled - 1))
         targets.append(torch.tensor(rollout.token_ids_T)[sampled])
         places.append(row * longest + sampled)
-        mask[row, sampled] = True
-        logprobs[row, : len(rollout.token_ids_T)] = torch.tensor(rollout.sampler_logprobs_T)
         start += len(rollout.token_ids_T) - 1
+    inputs = [rollout.token_ids_T[:-1] for _, rollout in distinct]
     ids = [i for sample in samples for i in sample.prompt_ids] + [i for completion in inputs for i in completion]
+    owners = [owner for owner, _ in distinct]
     advantages = [advantage for sample in samples for advantage in sample.advantages_G]
     return MicroBatch(
         ids_T=torch.tensor(ids, device=device),
@@ -117,7 +120,31 @@ def pack(samples: Sequence[Sample], device: torch.device) -> MicroBatch:
         sources_S=torch.cat(sources).to(device),
         targets_S=torch.cat(targets).to(device),
         places_S=torch.cat(places).to(device),
-        mask_CL=mask.to(device),
-        sampler_logprobs_CL=logprobs.to(device),
+        rows_C=torch.tensor(rows, device=device),
+        mask_CL=_padded_rows([rollout.sampled_mask_T for rollout in rollouts], longest, torch.bool).to(device),
+        sampler_logprobs_CL=_padded_rows([rollout.sampler_logprobs_T for rollout in rollouts], longest).to(device),
         advantages_C=torch.tensor(advantages, dtype=torch.float32, device=device),
     )
+
+
+def _distinct(samples: Sequence[Sample]) -> tuple[list[tuple[int, Rollout]], list[int]]:
+    """The distinct completions with the number of their prompt, and which one each rollout is."""
+    places: dict[tuple[object, ...], int] = {}
+    distinct: list[tuple[int, Rollout]] = []
+    rows: list[int] = []
+    for owner, sample in enumerate(samples):
+        for rollout in sample.rollouts:
+            key = owner, rollout.token_ids_T, rollout.sampled_mask_T
+            if key not in places:
+                places[key] = len(distinct)
+                distinct.append((owner, rollout))
+            rows.append(places[key])
+    return distinct, rows
+
+
+def _padded_rows(rows: Sequence[Sequence[float]], width: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Rows of different length as `[len(rows), width]`, zero on the right."""
+    padded = torch.zeros(len(rows), width, dtype=dtype)
+    for index, row in enumerate(rows):
+        padded[index, : len(row)] = torch.tensor(row, dtype=dtype)
+    return padded

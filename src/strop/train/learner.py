@@ -92,7 +92,7 @@ class Learner:
             inputs = LossInputs(logprobs, old[index], reference, batch.mask_CL, batch.advantages_C)
             outputs = policy_loss(inputs, self._loss, totals)
             if torch.isfinite(outputs.loss):
-                outputs.loss.backward()  # type: ignore[no-untyped-call]
+                outputs.loss.backward()
                 self.optimizer.collect()
             sums.loss += float(outputs.loss.detach())
             sums.kl += outputs.kl_sum

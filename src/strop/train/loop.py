@@ -180,8 +180,7 @@ class Trainer:
         if failed > self.config.train.max_failed_groups * max(seen, _FAILURE_FLOOR):
             return TooManyFailures(
                 f"{failed} of the last {seen} groups could not be scored, more than "
-                f"train.max_failed_groups = {self.config.train.max_failed_groups} allows.\n"
-                + "\n".join(record.notes)
+                f"train.max_failed_groups = {self.config.train.max_failed_groups} allows.\n" + "\n".join(record.notes)
             )
         if self._skipped_in_a_row >= self.config.train.max_skipped_steps:
             return TrainingDiverged(

@@ -28,13 +28,13 @@ from strop.store.checkpoints import Checkpoint
 from strop.store.files import write_json
 from strop.store.recorder import RunRecorder
 from strop.store.rundir import RunDir, RunState
-from strop.worker.trackers import open_trackers
 from strop.train.learner import Learner
 from strop.train.loop import Ending, Trainer, Validate
 from strop.train.schedule import peak_rate
 from strop.types import Environment, Recorder
 from strop.worker.checkpoints import TrainingCheckpoints, checkpoint_store
 from strop.worker.data import RunData, load_data
+from strop.worker.trackers import open_trackers
 
 
 def train_run(path: Path, should_stop: Callable[[], bool]) -> int:
