@@ -170,14 +170,14 @@ def _impossible(config: RunConfig) -> Iterable[tuple[str, str]]:
         yield "lora.targets", "an adapter on lm_head would not be trained; name layers inside the model"
 
 
-def read_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
+def read_config(path: Path, overrides: Iterable[str] = (), defaults: Mapping[str, Any] | None = None) -> RunConfig:
     """Read a TOML file, apply overrides like `train.learning_rate=1e-5`, and check everything.
 
-    Paths in the result are absolute. Raises ConfigError naming the file, the key, what was
-    found, and what to do.
+    `defaults` stand in for tables that the file lacks. Paths in the result are absolute.
+    Raises ConfigError naming the file, the key, what was found, and what to do.
     """
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = {**(defaults or {}), **tomllib.loads(path.read_text(encoding="utf-8"))}
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -18,10 +18,11 @@ class Estimate:
     """A mean over rows and half the width of its 95 % confidence interval."""
 
     mean: float
-    margin: float
+    margin: float | None
+    """None with a single row, which says nothing about the others."""
 
     def __str__(self) -> str:
-        return f"{self.mean:.3f} ± {self.margin:.3f}"
+        return f"{self.mean:.3f}" + ("" if self.margin is None else f" ± {self.margin:.3f}")
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def row_means(groups: Sequence[Group]) -> dict[str, float]:
 
 def estimate(values: Sequence[float]) -> Estimate:
     """Mean and margin; the rows are the independent draws, not the samples of one row."""
-    margin = _Z95 * stdev(values) / sqrt(len(values)) if len(values) > 1 else float("inf")
+    margin = _Z95 * stdev(values) / sqrt(len(values)) if len(values) > 1 else None
     return Estimate(fmean(values), margin)
 
 

@@ -36,9 +36,12 @@ class Request:
     prompt_ids: tuple[int, ...]
     params: SamplingParams
     completions: list[Completion | None]
+    ids: list[list[int]]
+    """What was drawn so far for each completion."""
 
     @property
     def done(self) -> bool:
+        """Whether every completion has ended."""
         return all(completion is not None for completion in self.completions)
 
 
@@ -50,9 +53,13 @@ class _Sequence:
     index: int
     uniforms: list[float] = field(default_factory=list)
     """One draw for each token to come; made when the sequence leaves the queue."""
-    ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     entropies: list[float] = field(default_factory=list)
+
+    @property
+    def ids(self) -> list[int]:
+        """Ids drawn so far."""
+        return self.request.ids[self.index]
 
     @property
     def cached(self) -> int:
@@ -83,7 +90,7 @@ class Engine:
                 f"{self._policy.name} has {limit} positions, but the prompt has {len(prompt_ids)} tokens and "
                 f"{params.max_tokens} may follow; lower sampling.max_completion_tokens or max_prompt_tokens"
             )
-        request = Request(tuple(prompt_ids), params, [None] * count)
+        request = Request(tuple(prompt_ids), params, [None] * count, [[] for _ in range(count)])
         self._waiting.extend(_Sequence(request, index) for index in range(count))
         return request
 

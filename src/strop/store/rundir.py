@@ -118,9 +118,15 @@ class RunDir:
 
     def status(self) -> dict[str, Json]:
         """The newest status, empty when none was written."""
-        if not self.status_file.exists():
-            return {}
-        return json.loads(self.status_file.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+        return _read_object(self.status_file)
+
+    @property
+    def checkpoint_status_file(self) -> Path:
+        return self.path / "checkpoint_status.json"
+
+    def checkpoint_status(self) -> dict[str, Json]:
+        """Latest, best, and all checkpoints; empty before the first."""
+        return _read_object(self.checkpoint_status_file)
 
     def set_status(self, state: RunState, **fields: Json) -> None:
         """Replace the status. Fields that are not given keep their value, but for phase and message."""
@@ -184,3 +190,7 @@ def _try_lock(file: TextIO) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _read_object(file: Path) -> dict[str, Json]:
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}

@@ -19,7 +19,7 @@ from strop.train.learner import Learner
 
 def checkpoint_store(run: RunDir, config: RunConfig) -> CheckpointStore:
     """The checkpoints of a run folder."""
-    return CheckpointStore(run.checkpoints, run.path / "checkpoint_status.json", config.train.keep)
+    return CheckpointStore(run.checkpoints, run.checkpoint_status_file, config.train.keep)
 
 
 @dataclass(frozen=True)

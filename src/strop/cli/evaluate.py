@@ -1,0 +1,152 @@
+"""`strop eval`: one model on held-out rows, or two compared row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.columns import Columns
+from rich.panel import Panel
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from strop.cli.console import JsonOption, errors, output, print_json, say
+from strop.config import RunConfig, read_config
+from strop.evals.report import Comparison, compare, estimate, row_means
+from strop.evals.run import Evaluation
+from strop.store.files import json_line, write_atomic
+from strop.store.recorder import rollout_lines
+from strop.types import Group, Json, StepRecord
+
+# What a file with only [[rewards]] lacks of a whole configuration.
+_DEFAULTS = {"name": "eval", "model": "unused", "data": {"train": "unused"}}
+
+
+def evaluate(
+    model: Annotated[str, typer.Argument(help="Catalogue name, Hugging Face id, folder, checkpoint, or run.")],
+    data: Annotated[Path, typer.Option(help="Held-out rows, JSONL.")],
+    rewards: Annotated[Path, typer.Option(help="TOML file with [[rewards]]; [sampling] and [eval] count too.")],
+    against: Annotated[str | None, typer.Option(help="Another model to compare with, such as the base.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one value, say eval.samples=4.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first rows.")] = None,
+    show: Annotated[int, typer.Option(min=0, help="Answers to print, side by side.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Write every answer to this JSONL file.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure a model on held-out rows, with the settings of [eval].
+
+    Example: `strop eval runs/demo --data heldout.jsonl --rewards config.toml --against smollm2-135m`
+    """
+    from strop.worker.evaluation import evaluate_models
+
+    config = read_config(rewards, overrides or (), defaults=_DEFAULTS)
+    models = [model] if against is None else [against, model]
+    with _Display() as display:
+        evaluations = evaluate_models(models, data, config, limit, display)
+    if out is not None:
+        write_atomic(out, "".join(_answers(evaluations)))
+    groups = [evaluation.groups for evaluation in evaluations.values()]
+    comparison = compare(groups[0], groups[1]) if len(groups) == 2 else None
+    if as_json:
+        print_json(_document(data, evaluations, comparison))
+        return
+    output.print(_table(config, evaluations, comparison))
+    for index in range(min(show, len(groups[0]))):
+        output.print(_side_by_side(list(evaluations), [found[index] for found in groups]))
+
+
+class _Display:
+    """A bar on standard error while rows are answered."""
+
+    def __init__(self) -> None:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
+        self._bar = Progress(*columns, console=errors, disable=not errors.is_terminal)
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> _Display:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def say(self, line: str) -> None:
+        """Take a line about what takes long."""
+        say(line)
+
+    def start(self, label: str, rows: int) -> None:
+        """Take the next model's label and its number of rows."""
+        self._task = self._bar.add_task(label, total=rows)
+
+    def group(self, group: Group) -> None:
+        """Take a row's scored answers."""
+        assert self._task is not None
+        self._bar.advance(self._task)
+
+
+def _table(config: RunConfig, evaluations: dict[str, Evaluation], comparison: Comparison | None) -> Table:
+    settings = f"{config.eval.samples} answer(s) a row at temperature {config.eval.temperature:g}"
+    table = Table(title=f"{settings}; ± is the 95 % interval over rows", title_justify="left", box=None)
+    table.add_column("")
+    for label in (*evaluations, *(["change"] if comparison else [])):
+        table.add_column(label, justify="right")
+    cells = [str(estimate(list(row_means(evaluation.groups).values()))) for evaluation in evaluations.values()]
+    table.add_row("reward", *cells, *([str(comparison.change)] if comparison else []))
+    for name in _shared_metrics(list(evaluations.values())):
+        values = [evaluation.metrics[name] for evaluation in evaluations.values()]
+        change = [f"{values[1] - values[0]:+.3f}"] if comparison else []
+        table.add_row(name, *(f"{value:.3f}" for value in values), *change)
+    table.add_row("rows", *(str(len(evaluation.groups)) for evaluation in evaluations.values()))
+    if comparison:
+        table.add_row("rows better / worse", *[""] * len(evaluations), f"{comparison.better} / {comparison.worse}")
+    return table
+
+
+def _shared_metrics(evaluations: Sequence[Evaluation]) -> list[str]:
+    """What is worth a line: pass rates first, then components and lengths."""
+    wanted = ("pass@", "solve_rate", "reward/", "response_length", "rollouts_errored")
+    hidden = ("solve_rate/",)
+    names = [name for name in evaluations[0].metrics if all(name in other.metrics for other in evaluations)]
+    kept = [name for name in names if name.startswith(wanted) and not name.startswith(hidden)]
+    return sorted(kept, key=lambda name: next(i for i, start in enumerate(wanted) if name.startswith(start)))
+
+
+def _side_by_side(labels: Sequence[str], groups: Sequence[Group]) -> Panel:
+    prompt = groups[0].row.messages[-1].content
+    answers = [_answer(label, group) for label, group in zip(labels, groups, strict=True)]
+    return Panel(Columns(answers, equal=True, expand=True), title=Text(prompt, overflow="fold"), title_align="left")
+
+
+def _answer(label: str, group: Group) -> Panel:
+    rollout = group.rollouts[0]
+    score = f"{rollout.reward.total:.3f}" if rollout.reward else "not scored"
+    return Panel(Text(rollout.messages[-1].content), title=Text(f"{label}: {score}"), title_align="left")
+
+
+def _answers(evaluations: dict[str, Evaluation]) -> list[str]:
+    records = {
+        label: StepRecord(0, {}, found.groups, ((),) * len(found.groups)) for label, found in evaluations.items()
+    }
+    return [json_line({"model": label, **line}) for label, record in records.items() for line in rollout_lines(record)]
+
+
+def _document(data: Path, evaluations: dict[str, Evaluation], comparison: Comparison | None) -> Json:
+    return {
+        "data": str(data),
+        "models": [
+            {"model": label, "rows": len(evaluation.groups), "metrics": evaluation.metrics}
+            for label, evaluation in evaluations.items()
+        ],
+        "comparison": asdict(comparison) if comparison else None,
+    }

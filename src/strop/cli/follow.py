@@ -1,0 +1,163 @@
+"""Following a training process by its run folder: a line for each step, a bar, the time left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from strop.cli.console import errors
+from strop.store.rundir import RunDir, RunState
+from strop.types import Json
+
+_POLL_S = 0.2
+_COLUMNS = (
+    ("step", "step", "d"),
+    ("reward", "reward", ".3f"),
+    ("solved", "solve_rate", ".2f"),
+    ("length", "response_length", ".1f"),
+    ("loss", "loss", ".4f"),
+    ("kl", "kl_loss", ".4f"),
+    ("tokens/s", "tokens_per_second", ".0f"),
+    ("validation", "validation/reward", ".3f"),
+)
+_WIDTH = 10
+
+
+def start_worker(run: RunDir) -> subprocess.Popen[bytes]:
+    """Start the training process of a run. It ends when this process does, however that happens."""
+    with open(run.raw_output, "ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "strop.worker", "train", str(run.path), "--parent", str(os.getpid())],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C reaches this process only, which passes it on
+        )
+
+
+class Follower:
+    """Shows a run while its process works, and passes requests to stop on to it."""
+
+    def __init__(self, run: RunDir, quiet: bool) -> None:
+        self._run = run
+        self._quiet = quiet
+        self._tail = _MetricsTail(run.metrics_file)
+        self._seconds: deque[float] = deque(maxlen=10)
+        self._asked = 0
+
+    def follow(self, process: subprocess.Popen[bytes]) -> int:
+        """Show the run until its process ends; returns the exit code for the command."""
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[left]}"),
+            TimeElapsedColumn(),
+        )
+        handlers = {number: signal.signal(number, self._stopper(process)) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            with Progress(*columns, console=errors, disable=self._quiet or not errors.is_terminal) as bar:
+                task = bar.add_task("starting", total=None, left="")
+                while process.poll() is None:
+                    self._show_steps()
+                    status = self._run.status()
+                    phase = status.get("phase") or status.get("state", "")
+                    total, step = status.get("total_steps"), status.get("step", 0)
+                    bar.update(task, description=phase, total=total, completed=step, left=self._left(total, step))
+                    time.sleep(_POLL_S)
+                self._show_steps()
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        return self._explain(process.returncode)
+
+    def _stopper(self, process: subprocess.Popen[bytes]):  # type: ignore[no-untyped-def]
+        def stop(number: int, frame: FrameType | None) -> None:
+            self._asked += 1
+            process.send_signal(signal.SIGTERM)
+            if self._asked == 1:
+                errors.print("finishing the step and saving a checkpoint; once more to stop at once")
+
+        return stop
+
+    def _show_steps(self) -> None:
+        for metrics in self._tail.read():
+            self._seconds.append(sum(value for name, value in metrics.items() if name.startswith("time/")))
+            if not self._quiet:
+                if not self._tail.header_shown:
+                    errors.print("".join(f"{label:>{_WIDTH}}" for label, _, _ in _COLUMNS), style="bold")
+                    self._tail.header_shown = True
+                errors.print("".join(_cell(metrics, key, form) for _, key, form in _COLUMNS))
+
+    def _left(self, total: int | None, step: int) -> str:
+        if not total or not self._seconds:
+            return ""
+        pace = sum(self._seconds) / len(self._seconds)
+        return f"{pace:.1f} s a step, {_clock((total - step) * pace)} left"
+
+    def _explain(self, code: int) -> int:
+        """Say how the process ended, and what to do next."""
+        status = self._run.status()
+        path = self._run.path
+        match status.get("state"):
+            case RunState.SUCCEEDED if code == 0:
+                return 0
+            case RunState.PAUSED if code == 0:
+                errors.print(f"paused after step {status.get('step')}; go on with: strop resume {path}", markup=False)
+                return 0
+            case RunState.FAILED:
+                errors.print(f"failed: {status.get('message')}", markup=False, style="red", soft_wrap=True)
+                return 1
+        if self._asked:
+            errors.print(f"stopped at once; go on from the newest checkpoint with: strop resume {path}", markup=False)
+            return 128 + signal.SIGINT
+        reason = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        errors.print(
+            f"the training process ended with {reason}; its last output is in {self._run.raw_output}.\n"
+            "If the machine ran out of memory, lower train.micro_batch_tokens or sampling.max_concurrent.\n"
+            f"Go on from the newest checkpoint with: strop resume {path}",
+            markup=False,
+            style="red",
+        )
+        return 1
+
+
+class _MetricsTail:
+    """New lines of metrics.jsonl, each once. The file may shrink when a run resumes."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._offset = file.stat().st_size if file.exists() else 0
+        self.header_shown = False
+
+    def read(self) -> list[dict[str, Json]]:
+        if not self._file.exists():
+            return []
+        with open(self._file, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            self._offset = min(self._offset, size)
+            file.seek(self._offset)
+            whole, newline, _ = file.read().rpartition(b"\n")
+        self._offset += len(whole + newline)
+        return [json.loads(line) for line in whole.splitlines()]
+
+
+def _cell(metrics: Mapping[str, Json], key: str, form: str) -> str:
+    text = format(metrics[key], form) if key in metrics else ""
+    return f"{text:>{_WIDTH}}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,128 @@
+"""`strop models`, `strop chat`, `strop export`: models before and after training."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Protocol
+
+import typer
+from rich.table import Table
+
+from strop.cli.console import JsonOption, output, print_json, say
+from strop.errors import ModelError
+from strop.policy.catalogue import CATALOGUE, local_folder
+from strop.types import SamplingParams
+
+app = typer.Typer(help="Models by name, and getting them here.", no_args_is_help=True)
+
+ModelArgument = Annotated[str, typer.Argument(help="Catalogue name, Hugging Face id, folder, checkpoint, or run.")]
+
+
+@app.command("list")
+def list_models(as_json: JsonOption = False) -> None:
+    """List the catalogue. Any other Hugging Face id or folder works as well.
+
+    Example: `strop models list`
+    """
+    entries = [
+        {
+            "name": entry.name,
+            "repository": entry.repository,
+            "parameters_billion": entry.parameters,
+            "lora_gb": round(entry.memory_gb("lora"), 1),
+            "full_gb": round(entry.memory_gb("full"), 1),
+            "licence": entry.licence,
+            "summary": entry.summary,
+            "here": local_folder(entry.name) is not None,
+        }
+        for entry in CATALOGUE.values()
+    ]
+    if as_json:
+        print_json(entries)
+        return
+    table = Table(box=None)
+    for column in ("name", "parameters", "memory LoRA", "memory full", "here", ""):
+        table.add_column(column, justify="right" if "m" in column else "left")
+    for entry in entries:
+        numbers = (f"{entry['parameters_billion']} B", f"{entry['lora_gb']} GB", f"{entry['full_gb']} GB")
+        table.add_row(str(entry["name"]), *numbers, "yes" if entry["here"] else "", str(entry["summary"]))
+    output.print(table)
+
+
+@app.command()
+def pull(name: Annotated[str, typer.Argument(help="Catalogue name or Hugging Face id.")]) -> None:
+    """Bring a model to this machine.
+
+    Example: `strop models pull smollm2-135m`
+    """
+    from strop.policy.fetch import resolve
+
+    print(resolve(name, say))
+
+
+def chat(
+    model: ModelArgument,
+    message: Annotated[str | None, typer.Option("--message", "-m", help="Ask this once and leave.")] = None,
+    system: Annotated[str | None, typer.Option(help="System message.")] = None,
+    temperature: Annotated[float, typer.Option(min=0, max=2, help="0 takes the likeliest token.")] = 0.7,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Limit on an answer.")] = 512,
+    seed: Annotated[int, typer.Option(help="Fixes what is drawn.")] = 0,
+) -> None:
+    """Talk with a model. An empty line or Ctrl-D ends it; `/new` starts over.
+
+    Example: `strop chat smollm2-135m -m "Name three colours."`
+    """
+    from strop.worker.talk import Talk
+
+    params = SamplingParams(temperature=temperature, max_tokens=max_tokens, seed=seed)
+    talk = Talk(model, system, params, say)
+    say(talk.found.label)
+    if message is not None:
+        _answer(talk, message)
+        return
+    while text := _question():
+        if text == "/new":
+            talk.forget()
+        else:
+            _answer(talk, text)
+
+
+def export(
+    checkpoint: ModelArgument,
+    merge: Annotated[Path, typer.Option(help="Folder for full fp32 weights with the adapter folded in.")],
+) -> None:
+    """Write a trained model for tools that know no adapters.
+
+    A checkpoint itself already loads in peft (LoRA) or transformers (full training).
+
+    Example: `strop export runs/demo --merge my-model`
+    """
+    from strop.policy.checkpoint import export_merged
+    from strop.worker.models import find_model
+
+    if merge.exists() and any(merge.iterdir()):
+        raise ModelError(f"{merge} is not empty; choose another folder")
+    found = find_model(checkpoint, say)
+    say(f"merging {found.label}")
+    export_merged(found.source, found.label, merge)
+    print(merge)
+
+
+class _Talk(Protocol):
+    def ask(self, text: str) -> Iterator[str]:
+        """Pieces of the answer."""
+
+
+def _question() -> str:
+    try:
+        return input("> " if sys.stdin.isatty() else "").strip()
+    except EOFError:
+        return ""
+
+
+def _answer(talk: _Talk, text: str) -> None:
+    for piece in talk.ask(text):
+        print(piece, end="", flush=True)
+    print()

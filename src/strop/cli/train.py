@@ -1,0 +1,69 @@
+"""`strop train` and `strop resume`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from strop.cli.console import JsonOption, errors, print_json
+from strop.cli.follow import Follower, start_worker
+from strop.config import read_config
+from strop.errors import RunError
+from strop.store.rundir import RunDir, RunState
+
+
+def train(
+    config: Annotated[Path, typer.Argument(help="TOML file of the run: see docs/training.md.")],
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one value; may be given often.")
+    ] = None,
+    run_dir: Annotated[Path | None, typer.Option(help="Folder of the run; by default runs/NAME-DATE-TIME.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Train a model as a configuration says.
+
+    Ctrl-C finishes the step, saves a checkpoint and pauses; a second one stops at once.
+
+    Example: `strop train examples/json-extraction/config.toml --set train.learning_rate=1e-4`
+    """
+    settings = read_config(config, overrides or ())
+    folder = run_dir or Path("runs") / f"{settings.name}-{datetime.now():%Y%m%d-%H%M%S}"
+    run = RunDir.create(folder, settings)
+    _work(run, as_json)
+
+
+def resume(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Go on with a run from its newest valid checkpoint, as if it had never stopped.
+
+    Example: `strop resume runs/json-extraction-20260102-150405`
+    """
+    opened = RunDir.open(run)
+    if opened.status().get("state") == RunState.SUCCEEDED:
+        raise RunError(f"{run} is finished; start a new run, with model = its checkpoint, to train it further")
+    _work(opened, as_json)
+
+
+def _work(run: RunDir, as_json: bool) -> None:
+    """Run the training process in sight, then say what it left."""
+    errors.print(f"run folder {run.path}", markup=False)
+    code = Follower(run, quiet=as_json).follow(start_worker(run))
+    status = run.status()
+    if as_json:
+        metrics = run.metrics()
+        print_json({"run": str(run.path), **status, "metrics": metrics[-1] if metrics else {}})
+    elif status.get("state") == RunState.SUCCEEDED:
+        errors.print(
+            f"finished. Next:\n"
+            f"  strop runs show {run.path}\n"
+            f"  strop eval {run.path} --data HELDOUT.jsonl --rewards {run.config_file} --against {run.config().model}\n"
+            f"  strop chat {run.path}\n"
+            f"  strop export {run.path} --merge FOLDER",
+            markup=False,
+        )
+    raise typer.Exit(code)
