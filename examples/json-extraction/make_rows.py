@@ -62,7 +62,7 @@ def main() -> None:
     folder = Path(__file__).parent
     for file, names, forms, count in (
         ("train.jsonl", TRAIN_NAMES, TRAIN_FORMS, 240),
-        ("heldout.jsonl", HELDOUT_NAMES, HELDOUT_FORMS, 48),
+        ("heldout.jsonl", HELDOUT_NAMES, HELDOUT_FORMS, 40),
     ):
         lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows(generator, names, forms, count))
         (folder / file).write_text("".join(lines), encoding="utf-8")

@@ -30,7 +30,7 @@ _COLUMNS = (
     ("tokens/s", "tokens_per_second", ".0f"),
     ("validation", "validation/reward", ".3f"),
 )
-_WIDTH = 10
+_WIDTH = 12
 
 
 def start_worker(run: RunDir) -> subprocess.Popen[bytes]:

@@ -65,5 +65,6 @@ def _work(run: RunDir, as_json: bool) -> None:
             f"  strop chat {run.path}\n"
             f"  strop export {run.path} --merge FOLDER",
             markup=False,
+            soft_wrap=True,
         )
     raise typer.Exit(code)
