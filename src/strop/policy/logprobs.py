@@ -9,7 +9,8 @@ the chunk's logits are computed once more in the backward pass.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -84,8 +85,21 @@ class _Logits:
     def __call__(self, hidden: Tensor) -> Tensor:
         if self._direct:
             return torch.mm(hidden, self._head.T, out_dtype=torch.float32).div_(self._temperature)
-        with torch.backends.mkldnn.flags(enabled=True, fp32_precision="bf16" if self._lossless else "ieee"):
+        with _fp32_products("bf16" if self._lossless else "ieee"):
             return (hidden.float() @ self._head.T).div_(self._temperature)
+
+
+@contextmanager
+def _fp32_products(precision: str) -> Iterator[None]:
+    """What oneDNN may use for fp32 products inside the block. `torch.backends.mkldnn.flags`
+    would do, but it also sets TF32, and warns that this CPU has none."""
+    backend: Any = torch.backends.mkldnn  # its types leave `matmul` out
+    matmul = backend.matmul
+    before, matmul.fp32_precision = matmul.fp32_precision, precision
+    try:
+        yield
+    finally:
+        matmul.fp32_precision = before
 
 
 def _chunks(count: int, vocabulary: int) -> list[slice]:
