@@ -30,15 +30,20 @@ def by_batch(rewards_NG: Sequence[Sequence[float]]) -> list[list[float]]:
 
 def unscaled(rewards_NG: Sequence[Sequence[float]]) -> list[list[float]]:
     """r - group mean: Dr. GRPO (Liu et al. 2025, arXiv:2503.20783)."""
-    return [[reward - fmean(rewards_G) for reward in rewards_G] for rewards_G in rewards_NG]
+    return [_deviations(rewards_G) for rewards_G in rewards_NG]
 
 
 def _scaled(rewards_G: Sequence[float], spread: float) -> list[float]:
-    # A group of equal rewards has advantages of exactly zero, rounding of the mean aside.
+    return [deviation / (spread + _EPSILON) for deviation in _deviations(rewards_G)]
+
+
+def _deviations(rewards_G: Sequence[float]) -> list[float]:
+    # Equal rewards deviate by exactly zero. The rounding of their mean would leave 1e-17, which
+    # Adam, knowing no size of gradients, would turn into a full update in a random direction.
     if min(rewards_G) == max(rewards_G):
         return [0.0] * len(rewards_G)
     mean = fmean(rewards_G)
-    return [(reward - mean) / (spread + _EPSILON) for reward in rewards_G]
+    return [reward - mean for reward in rewards_G]
 
 
 ADVANTAGES: Mapping[str, Advantages] = {"group": by_group, "batch": by_batch, "none": unscaled}
