@@ -308,7 +308,7 @@ def _additive(visible: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, mask: _Mask, scale: float, window: int | None) -> Tensor:
-    """Query `[R, L, H, D]`, key and value `[R, S, Hkv, D]` to the output `[R, L, H, D]`.
+    """Query `[R, L, H, D]`, key `[R, S, Hkv, D]`, value `[R, S, Hkv, E]` to the output `[R, L, H, E]`.
 
     The query heads that share a key head are folded into the query length, so that keys and
     values are never repeated.
@@ -324,4 +324,5 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, mask: _Mask, scale: fl
         output = torch.softmax((folded * scale) @ keys.transpose(-1, -2) + bias, dim=-1) @ values
     else:
         output = scaled_dot_product_attention(folded, keys, values, attn_mask=bias, scale=scale)
-    return output.view(rows, kv_heads, repeats, length, width).permute(0, 3, 1, 2, 4).reshape(query.shape)
+    output = output.view(rows, kv_heads, repeats, length, -1).permute(0, 3, 1, 2, 4)
+    return output.reshape(rows, length, heads, -1)
