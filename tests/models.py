@@ -7,16 +7,21 @@ can be cut in the middle; ChatML-like turns; several end-of-turn ids for Qwen3 a
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
+from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedTokenizerFast
 
 from strop.config import LoraConfig
+from strop.policy.logprobs import token_logprobs
 from strop.policy.model import Policy, load_policy
 from strop.policy.prepare import adapt
+from strop.train.batch import Sample, pack
+from strop.types import Rollout, StopReason
 
 SUPPORTED = ("llama", "qwen2", "qwen3", "qwen3_moe", "gemma3")
 FUSED = ("llama", "qwen2", "qwen3")
@@ -136,6 +141,75 @@ def stir_adapters(policy: Policy, size: float = 0.1, seed: int = 7) -> None:
     policy.refresh()
 
 
+class TinyModels:
+    """One saved model, frozen policy and plain transformers model of each kind, made on demand."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._policies: dict[str, Policy] = {}
+        self._plain: dict[str, Any] = {}
+
+    def folder(self, kind: str) -> Path:
+        """The saved model; not to be changed."""
+        folder = self._folder / kind
+        return folder if folder.exists() else save_tiny_model(kind, folder)
+
+    def policy(self, kind: str) -> Policy:
+        """The frozen fp32 policy; not to be trained."""
+        if kind not in self._policies:
+            self._policies[kind] = load_policy(str(self.folder(kind)), kind, torch.device("cpu"), torch.float32)
+        return self._policies[kind]
+
+    def plain(self, kind: str) -> Any:
+        """The model as transformers alone runs it."""
+        if kind not in self._plain:
+            self._plain[kind] = plain_model(self.folder(kind))
+        return self._plain[kind]
+
+
 def plain_model(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
     """The saved model as transformers alone runs it."""
     return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()
+
+
+def plain_logprobs(model: Any, prompt: Sequence[int], completion: Sequence[int], temperature: float = 1.0) -> Tensor:
+    """Log-probability of each token of one completion, by transformers' own forward."""
+    ids = torch.tensor([[*prompt, *completion]])
+    with torch.no_grad():
+        logits = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0]
+    scores = torch.log_softmax(logits.float() / temperature, dim=-1)
+    return scores[len(prompt) - 1 : -1].gather(1, ids[0, len(prompt) :, None])[:, 0]
+
+
+def rollout(token_ids: Sequence[int], logprobs: Sequence[float] | None = None, index: int = 0) -> Rollout:
+    """A rollout of one completion, every token sampled."""
+    ids = tuple(token_ids)
+    return Rollout(
+        index=index,
+        messages=(),
+        steps=(),
+        token_ids_T=ids,
+        sampled_mask_T=(True,) * len(ids),
+        sampler_logprobs_T=tuple(logprobs or [0.0] * len(ids)),
+        entropy=0.0,
+        stop_reason=StopReason.LENGTH,
+    )
+
+
+def sample(prompt: Sequence[int], completions: Sequence[Sequence[int]], advantages: Sequence[float] = ()) -> Sample:
+    """A scored group as the learner takes it."""
+    rollouts = tuple(rollout(ids, index=index) for index, ids in enumerate(completions))
+    return Sample(tuple(prompt), rollouts, tuple(advantages or [1.0] * len(rollouts)))
+
+
+def packed_logprobs(policy: Policy, samples: Sequence[Sample], temperature: float = 1.0) -> Tensor:
+    """Log-probabilities `[C, L]` of all completions as the trainer computes them, in one packed forward."""
+    batch = pack(samples, policy.device)
+    sources = policy.hidden(batch.ids_T[None], batch.layout)[0].index_select(0, batch.sources_S)
+    return batch.padded(token_logprobs(sources, policy.head, batch.targets_S, temperature))
+
+
+def random_ids(length: int, seed: int) -> list[int]:
+    """Ids without special tokens."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(len(_SPECIAL), VOCABULARY, (length,), generator=generator).tolist()
