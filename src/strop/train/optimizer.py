@@ -13,6 +13,7 @@ import math
 from typing import Any
 
 import torch
+from peft import PeftModel
 from torch import Tensor, nn
 
 from strop.policy.model import Policy
@@ -36,9 +37,10 @@ class MasterAdamW:
         self._updates = 0
         self._computing = policy.trainable()
         self._masters = self._computing
-        if policy.base.dtype != compute_dtype:
+        if policy.base.dtype != compute_dtype and not isinstance(policy.model, PeftModel):
             self._masters = [nn.Parameter(weight.detach().clone()) for weight in self._computing]
             policy.model.to(compute_dtype)
+            policy.refresh()
         self._adamw = torch.optim.AdamW(self._masters, lr=0.0, weight_decay=weight_decay, fused=True)
 
     @property
