@@ -73,8 +73,7 @@ class SharedInput:
 
     def _without_gradient(self, x: Tensor, adapters: Sequence[Adapter]) -> Tensor:
         if self._packed is None:
-            weight = torch.cat([base.weight for base in self._bases]) if self._weight is None else self._weight
-            self._packed = PackedWeight(weight)
+            self._packed = self._pack()
         output = self._packed.product(x, self._bias)
         if not adapters:
             return output
@@ -85,6 +84,12 @@ class SharedInput:
         down, up = self._low_rank
         output.view(-1, output.shape[-1]).addmm_(x.reshape(-1, x.shape[-1]) @ down, up)
         return output
+
+    def _pack(self) -> PackedWeight:
+        if self._weight is not None:
+            return PackedWeight(self._weight)
+        self._bias = _stacked_bias(self._bases)  # trained, like the weights
+        return PackedWeight(torch.cat([base.weight for base in self._bases]))
 
     def _active_adapters(self) -> list[Adapter]:
         """One adapter for each layer, empty ones included; or none at all."""
@@ -98,6 +103,8 @@ class SharedInput:
 
 
 def _base(layer: nn.Module) -> nn.Linear:
+    if isinstance(layer, LoraLinear) and not layer.is_plain:
+        raise TypeError("the adapter is more than plain LoRA")
     base = layer.get_base_layer() if isinstance(layer, LoraLinear) else layer
     if not isinstance(base, nn.Linear):
         raise TypeError(f"{type(base).__name__} is not a plain linear layer")

@@ -42,12 +42,15 @@ class LoraLinear(Linear):  # type: ignore[misc]
         base = self.get_base_layer()
         return adapted(x, base.weight, base.bias, [adapter])
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether every adapter is two matrices and nothing else."""
+        return not (self.merged or self.lora_variant or any(self.lora_bias.values()))
+
     def active(self) -> Adapter | None:
         """The adapter to add; None where adapters are off, or are more than one plain LoRA."""
         names = [name for name in self.active_adapters if name in self.lora_A]
-        if self.disable_adapters:
-            return None
-        if len(names) != 1 or self.merged or self.lora_variant or self.lora_bias[names[0]]:
+        if self.disable_adapters or len(names) != 1 or not self.is_plain:
             return None
         (name,) = names
         return Adapter(self.lora_A[name].weight, self.lora_B[name].weight, self.scaling[name])
