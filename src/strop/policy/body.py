@@ -62,10 +62,15 @@ class LayerFacts:
 
 
 class Probe(PackedLayout):
-    """A layout of one short sequence that notes how each layer calls attention."""
+    """A layout of one short sequence that notes how each layer calls attention.
 
-    def __init__(self, length: int, device: torch.device) -> None:
+    The sequence stands at the end of the model's positions: what depends on the distance from
+    the start shows there.
+    """
+
+    def __init__(self, length: int, positions: int, device: torch.device) -> None:
         super().__init__([length], (), (), device)
+        self.positions = self.positions + max(positions - length, 0)
         self.layers: dict[int, LayerFacts] = {}
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None) -> Tensor:
@@ -77,9 +82,11 @@ class FusedBody:
     """A body of common blocks, run with shared products and fused norms."""
 
     def __init__(self, model: PreTrainedModel, facts: dict[int, LayerFacts], recompute: bool) -> None:
-        """Raises AttributeError where the model is made otherwise. `recompute` saves memory in
-        training: activations of a block are computed again in the backward pass."""
+        """Raises AttributeError or TypeError where the model is made otherwise. `recompute` saves
+        memory in training: activations of a block are computed again in the backward pass."""
         body: Any = model.base_model
+        if type(body.embed_tokens) is not nn.Embedding:
+            raise TypeError("the embeddings are scaled or have an adapter")
         self._embeddings = body.embed_tokens
         self._rotary = body.rotary_emb
         self._norm = _Norm(body.norm)
@@ -177,7 +184,7 @@ def build_body(model: PreTrainedModel, name: str, recompute: bool = False) -> Bo
     plain = ModuleBody(model)
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(model.config.vocab_size, (1, 16), generator=generator).to(model.device)
-    probe = Probe(ids.shape[1], model.device)
+    probe = Probe(ids.shape[1], getattr(model.config, "max_position_embeddings", None) or 0, model.device)
     expected = plain.hidden(ids, probe)
     _check_layers(model, probe, name)
     try:
