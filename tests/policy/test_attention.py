@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -66,6 +66,7 @@ def packings(draw: st.DrawFn) -> tuple[list[int], list[int], list[int]]:
     return prompts, [draw(st.integers(0, 9)) for _ in owners], owners
 
 
+@settings(deadline=None, max_examples=40)
 @given(packing=packings(), window=windows)
 def test_packed_attention_is_attention_over_the_dense_block_mask(
     packing: tuple[list[int], list[int], list[int]], window: int | None
@@ -76,6 +77,7 @@ def test_packed_attention_is_attention_over_the_dense_block_mask(
     torch.testing.assert_close(found, dense(*states, packed_mask(prompts, completions, owners, window)))
 
 
+@settings(deadline=None, max_examples=40)
 @given(packing=packings(), window=windows)
 def test_gradients_of_packed_attention_are_finite_and_those_of_the_dense_form(
     packing: tuple[list[int], list[int], list[int]], window: int | None
@@ -133,6 +135,7 @@ def fill(slab: KvSlab, lengths: Sequence[int], seed: int) -> tuple[Tensor, Tenso
     return key, value
 
 
+@settings(deadline=None, max_examples=40)
 @given(lengths=st.lists(st.integers(1, 12), min_size=1, max_size=5), window=windows, stale=st.booleans())
 def test_decoding_is_the_last_row_of_attention_over_the_whole_sequence(
     lengths: list[int], window: int | None, stale: bool
