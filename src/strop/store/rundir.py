@@ -159,8 +159,12 @@ class RunDir:
         """Drop what was recorded after `step`: the run is about to do those steps again."""
         kept = [line for line in self.metrics() if line["step"] <= step]
         write_atomic(self.metrics_file, "".join(map(json_line, kept)))
-        for file in self.rollouts.glob("*.jsonl"):
-            if int(file.stem) > step:
+        for pattern in ("rollouts/*.jsonl", "global_dataset_state_dict_*.pt"):
+            for file in self.path.glob(pattern):
+                if int(file.stem.rpartition("_")[2]) > step:
+                    file.unlink()
+        for pattern in (".*.tmp", "rollouts/.*.tmp"):  # of writes that a kill cut short
+            for file in self.path.glob(pattern):
                 file.unlink()
 
     def locked(self) -> bool:

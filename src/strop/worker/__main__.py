@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
+from strop.errors import RunError
 from strop.worker.training import train_run
 
 _PR_SET_PDEATHSIG = 1
@@ -39,7 +40,11 @@ def main() -> int:
     if arguments.parent is not None:
         _end_with(arguments.parent)
     stop = StopRequest()
-    return train_run(arguments.run, lambda: stop.made)
+    try:
+        return train_run(arguments.run, lambda: stop.made)
+    except RunError as error:
+        print(error.message, flush=True)
+        return 1
 
 
 def _end_with(parent: int) -> None:

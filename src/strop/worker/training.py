@@ -24,7 +24,7 @@ from strop.policy.model import Policy
 from strop.policy.prepare import prepare
 from strop.policy.sampler import Engine, LocalSampler
 from strop.rewards.scorer import Scorer
-from strop.store.checkpoints import Checkpoint
+from strop.store.checkpoints import Checkpoint, CheckpointStore
 from strop.store.files import write_json
 from strop.store.recorder import RunRecorder
 from strop.store.rundir import RunDir, RunState
@@ -40,15 +40,16 @@ from strop.worker.trackers import open_trackers
 def train_run(path: Path, should_stop: Callable[[], bool]) -> int:
     """Train a run from its newest checkpoint, or from the start; the exit code of the process.
 
-    0 when it finished or was paused, 1 when it failed; the status says why.
+    0 when it finished or was paused, 1 when it failed; the status says why. A run that another
+    process is training is left alone, its status included.
     """
     run = RunDir.open(path)
-    try:
-        with run.lock():
+    with run.lock():
+        try:
             run.set_status(RunState.STARTING, phase="loading")
             return _finish(run, asyncio.run(_train(run, should_stop)))
-    except Exception as error:
-        return _fail(run, error)
+        except Exception as error:
+            return _fail(run, error)
 
 
 async def _train(run: RunDir, should_stop: Callable[[], bool]) -> Ending:
@@ -84,7 +85,7 @@ async def _train(run: RunDir, should_stop: Callable[[], bool]) -> Ending:
                 prompts_dropped=data.dropped,
                 on_phase=lambda step, phase: run.set_status(RunState.RUNNING, phase=phase),
             )
-            _announce(run, trainer, checkpoint, say)
+            _announce(run, store, trainer, checkpoint, say)
             return await trainer.run(done, should_stop)
 
 
@@ -126,10 +127,13 @@ def _validation(config: RunConfig, data: RunData, environment: Environment, scor
     return validate
 
 
-def _announce(run: RunDir, trainer: Trainer, checkpoint: Checkpoint | None, say: Callable[[str], None]) -> None:
+def _announce(
+    run: RunDir, store: CheckpointStore, trainer: Trainer, checkpoint: Checkpoint | None, say: Callable[[str], None]
+) -> None:
     """Clear away what was recorded after the checkpoint, and say where training starts."""
     done = checkpoint.step if checkpoint else 0
     run.forget_after(done if checkpoint else -1)
+    store.sweep(done if checkpoint else -1)
     trainer_steps = trainer.total_steps
     say(f"resuming after step {done} of {trainer_steps}" if checkpoint else f"training {trainer_steps} steps")
     run.set_status(RunState.RUNNING, step=done, total_steps=trainer_steps)
