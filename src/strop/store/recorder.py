@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from strop.store.rundir import RunDir, RunState
@@ -80,7 +81,10 @@ def summary(record: StepRecord) -> str:
 
 
 def _part(metrics: Mapping[str, float], key: str, label: str, form: str) -> str:
-    return f"{label} {form.format(metrics[key])}" if key in metrics else ""
+    if key not in metrics:
+        return ""
+    # 4.11e-5 and not 4.11e-05.
+    return f"{label} {re.sub('(?<=e[+-])0', '', form.format(metrics[key]))}"
 
 
 def _joined(parts: Sequence[str]) -> str:
