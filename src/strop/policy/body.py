@@ -23,9 +23,9 @@ from strop.errors import ModelError
 from strop.policy.attention import Layout, PackedLayout
 from strop.policy.linear import SharedInput
 
-# Largest relative difference of hidden states, in the median over positions, by which two
-# forms of a model still agree. Rounding alone makes about 0.02 in bf16 and 1e-6 in fp32.
-_TOLERANCE = {torch.bfloat16: 0.1, torch.float16: 0.02, torch.float32: 1e-3}
+# Largest relative difference, in the median over positions, by which two forms of a model still
+# agree. Rounding alone makes about 0.02 in bf16 and 1e-6 in fp32.
+TOLERANCE = {torch.bfloat16: 0.1, torch.float16: 0.02, torch.float32: 1e-3}
 
 
 class Body(Protocol):
@@ -192,7 +192,7 @@ def build_body(model: PreTrainedModel, name: str, recompute: bool = False) -> Bo
         found = fused.hidden(ids, probe)
     except (AttributeError, TypeError, RuntimeError):
         return plain
-    agrees = found.shape == expected.shape and _difference(found, expected) < _TOLERANCE[expected.dtype]
+    agrees = found.shape == expected.shape and relative_difference(found, expected) < TOLERANCE[expected.dtype]
     return fused if agrees else plain
 
 
@@ -207,8 +207,8 @@ def _check_layers(model: PreTrainedModel, probe: Probe, name: str) -> None:
             raise ModelError(f"{name}: layer {layer} of {type(model).__name__} hides its window: not supported")
 
 
-def _difference(found: Tensor, expected: Tensor) -> float:
+def relative_difference(found: Tensor, expected: Tensor) -> float:
     """Norm of the difference over the norm of what was expected, in the median over positions:
     some models amplify rounding without bound at tokens that they never saw in training."""
     gap, size = (found.float() - expected.float()).norm(dim=-1), expected.float().norm(dim=-1)
-    return float((gap / size).median())
+    return float((gap / size.clamp(min=1e-12)).median())  # a padding token may come out as zeros

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import torch
 from peft import PeftConfig, PeftModel
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from strop.errors import ModelError
 from strop.policy.attention import ATTENTION, Layout, PackedLayout
-from strop.policy.body import Body, ModuleBody, build_body
+from strop.policy.body import TOLERANCE, Body, ModuleBody, build_body, relative_difference
 from strop.policy.fetch import resolve
 from strop.policy.linear import PackedWeight
 from strop.policy.lora import use_fast_layers
@@ -62,7 +63,12 @@ class Policy:
     @property
     def max_length(self) -> int | None:
         """Positions that the model was made for; None where the configuration names no limit."""
-        return getattr(self.base.config, "max_position_embeddings", None)
+        config = self.base.config
+        rope = getattr(config, "rope_parameters", None) or {}
+        if rope.get("rope_type") == "longrope":
+            # Beyond that LongRoPE rotates all positions by other angles, earlier ones included.
+            return int(rope["original_max_position_embeddings"])
+        return getattr(config, "max_position_embeddings", None)
 
     @cached_property
     def _body(self) -> Body:
@@ -121,7 +127,7 @@ def load_policy(source: str, name: str, device: torch.device, dtype: torch.dtype
             return _load_adapter(source, name, device, dtype)
         model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, attn_implementation=ATTENTION)
         tokenizer = AutoTokenizer.from_pretrained(source)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise ModelError(f"{name}: cannot be loaded from {source}: {error}", param="model") from error
     policy = Policy(model.to(device).requires_grad_(False).eval(), tokenizer, name, source)
     check_support(policy)
@@ -149,10 +155,29 @@ def check_support(policy: Policy) -> None:
     head = base.get_output_embeddings()
     if not isinstance(head, nn.Linear) or head.bias is not None:
         raise ModelError(f"{policy.name}: the output head of {kind} is not a plain matrix: not supported")
-    ids = torch.arange(8, device=policy.device)[None] % base.config.vocab_size
-    layout = PackedLayout([8], (), (), policy.device)
-    expected = base(input_ids=ids, position_ids=layout.positions, use_cache=False, layout=layout).logits
-    found = head(ModuleBody(base).hidden(ids, layout))
-    if (expected - found).float().norm() > 0.1 * expected.float().norm():
+    try:
+        own, replaced, found = _three_ways(base, head)
+    except ModelError as error:
+        raise ModelError(f"{policy.name}: {error.message}") from error
+    except torch.OutOfMemoryError:
+        raise
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise ModelError(f"{policy.name}: {kind} does not run through strop's attention: {error}") from error
+    if relative_difference(found, replaced) > 1e-3:  # the same products: what differs comes after them
         raise ModelError(f"{policy.name}: {kind} scales or caps its logits: not supported")
+    if relative_difference(replaced, own) > TOLERANCE[own.dtype]:
+        raise ModelError(f"{policy.name}: {kind} has an attention of its own: not supported")
     build_body(base, policy.name)
+
+
+def _three_ways(base: PreTrainedModel, head: nn.Linear) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits of a few tokens: with transformers' attention, with strop's, and from strop's hidden states."""
+    ids = torch.arange(8, device=base.device)[None] % base.config.vocab_size
+    base.set_attn_implementation("eager")
+    try:
+        own = base(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False).logits
+    finally:
+        base.set_attn_implementation(ATTENTION)
+    layout = PackedLayout([ids.shape[1]], (), (), base.device)
+    replaced = base(input_ids=ids, position_ids=layout.positions, use_cache=False, layout=layout).logits
+    return own, replaced, head(ModuleBody(base).hidden(ids, layout))
