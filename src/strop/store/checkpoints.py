@@ -1,7 +1,8 @@
 """Checkpoints on disk: complete or not there, checked by hash, the newest valid one found.
 
 A checkpoint is written to a hidden folder, every file is synced and hashed, the manifest
-comes last, and one rename makes it visible. What the files hold is the caller's business.
+comes last, and one rename makes it visible. Another one hides it again before it is deleted.
+What the files hold is the caller's business.
 """
 
 from __future__ import annotations
@@ -62,22 +63,20 @@ class CheckpointStore:
         write(staging)
         files = {file.name: _seal(file) for file in sorted(staging.iterdir())}
         write_json(staging / MANIFEST, {"step": step, **facts, "files": files})
-        aside = self._folder / f".tmp-old-{name_of(step)}"
         if target.exists():
-            os.replace(target, aside)
+            self._delete(target)
         os.replace(staging, target)
         sync_folder(self._folder)
-        shutil.rmtree(aside, ignore_errors=True)
         self._prune()
         return read_checkpoint(target)
 
     def list(self) -> list[Checkpoint]:
         """All checkpoints with a readable manifest, oldest first; their files are not checked."""
         found = []
-        for path in self._folder.glob("step-*"):
+        for path in self._paths():
             with suppress(CheckpointError):
                 found.append(read_checkpoint(path))
-        return sorted(found, key=lambda checkpoint: checkpoint.step)
+        return found
 
     def best(self) -> Checkpoint | None:
         """The one with the highest validation reward, the newer one of equals."""
@@ -86,7 +85,7 @@ class CheckpointStore:
 
     def newest_valid(self, on_damage: Callable[[str], None]) -> Checkpoint | None:
         """The newest checkpoint whose files all match; `on_damage` hears of each one skipped."""
-        for path in sorted(self._folder.glob("step-*"), reverse=True):
+        for path in reversed(self._paths()):
             try:
                 checkpoint = read_checkpoint(path)
                 verify(checkpoint)
@@ -100,9 +99,9 @@ class CheckpointStore:
         """Drop what a killed process left half-written, and checkpoints after `after`."""
         for path in self._folder.glob(".tmp-*"):
             shutil.rmtree(path)
-        for path in self._folder.glob("step-*"):
-            if int(path.name.removeprefix("step-")) > after:
-                shutil.rmtree(path)
+        for path in self._paths():
+            if _step_of(path) > after:
+                self._delete(path)
         self.write_status()
 
     def write_status(self) -> None:
@@ -128,13 +127,28 @@ class CheckpointStore:
         checkpoints, best = self.list(), self.best()
         for checkpoint in checkpoints[: -self._keep]:
             if best is None or checkpoint.step != best.step:
-                shutil.rmtree(checkpoint.path)
+                self._delete(checkpoint.path)
         self.write_status()
+
+    def _paths(self) -> list[Path]:
+        """Folders of checkpoints, complete or damaged, oldest first."""
+        return sorted(self._folder.glob("step-*"), key=_step_of)
+
+    def _delete(self, path: Path) -> None:
+        """Hide, then delete: a kill in between must not leave a checkpoint without some files."""
+        hidden = self._folder / f".tmp-old-{path.name}"
+        shutil.rmtree(hidden, ignore_errors=True)
+        os.replace(path, hidden)
+        shutil.rmtree(hidden)
 
 
 def name_of(step: int) -> str:
     """Folder name of a step's checkpoint."""
     return f"step-{step:06d}"
+
+
+def _step_of(path: Path) -> int:
+    return int(path.name.removeprefix("step-"))
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -150,7 +164,9 @@ def verify(checkpoint: Checkpoint) -> None:
     """Compare every file with the manifest. CheckpointError names the first that differs."""
     for name, expected in checkpoint.files.items():
         file = checkpoint.path / name
-        size = file.stat().st_size if file.is_file() else None
+        if not file.is_file():
+            raise CheckpointError(f"{file}: missing")
+        size = file.stat().st_size
         if size != expected["size"]:
             raise CheckpointError(f"{file}: damaged, {size} bytes instead of {expected['size']}")
         if _sha256(file) != expected["sha256"]:
