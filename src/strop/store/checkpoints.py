@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,7 +130,7 @@ class CheckpointStore:
                 self._delete(checkpoint.path)
         self.write_status()
 
-    def _paths(self) -> list[Path]:
+    def _paths(self) -> Sequence[Path]:
         """Folders of checkpoints, complete or damaged, oldest first."""
         return sorted(self._folder.glob("step-*"), key=_step_of)
 
