@@ -31,10 +31,17 @@ def run(tmp_path: Path) -> RunDir:
 
 def test_the_line_of_a_step_reads_as_users_know_it() -> None:
     record = StepRecord(101, METRICS)
-    assert (
-        summary(record)
-        == "loss 4.11e-05 • grad 0.505 • lr 2.00e-06 @ step 101 | reward 0.500 • solved 0.75 • length 12.3"
-    )
+    line, rewards = summary(record).split(" | ")
+    assert line == "loss 4.11e-5 • grad 0.505 • lr 2.00e-6 @ step 101"
+    assert rewards == "reward 0.500 • solved 0.75 • length 12.3"
+
+
+@pytest.mark.parametrize(
+    ("loss", "shown"),
+    [(-0.5, "-5.00e-1"), (0.0, "0.00e+0"), (12.0, "1.20e+1"), (3e-12, "3.00e-12"), (1e10, "1.00e+10")],
+)
+def test_a_loss_of_any_size_is_shown_with_its_exponent(loss: float, shown: str) -> None:
+    assert summary(StepRecord(1, {"loss": loss})) == f"loss {shown} @ step 1"
 
 
 def test_a_step_without_an_update_says_so() -> None:
