@@ -9,10 +9,11 @@ opens no file but the configuration itself.
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -77,7 +78,9 @@ class TrainConfig(_Table):
     epochs: int = Field(1, ge=1, description="Passes over the training rows.")
     max_steps: int | None = Field(None, ge=1, description="Stop after so many steps, whatever `epochs` says.")
     iterations: int = Field(1, ge=1, le=16, description="Optimizer steps on each batch of rollouts.")
-    learning_rate: float | Literal["auto"] = Field("auto", description="Peak rate; auto goes by method and width.")
+    learning_rate: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
+        "auto", description="Peak rate; auto goes by method and width."
+    )
     warmup_ratio: float = Field(0.0, ge=0, lt=1, description="Share of the steps over which the rate rises.")
     schedule: Literal["constant", "linear", "cosine"] = Field("constant", description="After the warm-up.")
     weight_decay: float = Field(0.0, ge=0, description="AdamW's decoupled weight decay.")
@@ -139,8 +142,16 @@ class RunConfig(_Table):
     @model_validator(mode="after")
     def _refuse_impossible(self) -> RunConfig:
         for key, reason in _impossible(self):
-            raise ValueError(f"{key}: {reason}")
+            raise _Impossible(key, reason)
         return self
+
+
+class _Impossible(ValueError):
+    """A combination of values that cannot work."""
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(reason)
+        self.key = key
 
 
 def _impossible(config: RunConfig) -> Iterable[tuple[str, str]]:
@@ -192,9 +203,9 @@ def parse_config(tables: Mapping[str, Any], origin: str = "configuration") -> Ru
     try:
         return RunConfig.model_validate(tables)
     except ValidationError as error:
-        faults = [_explain(fault, tables) for fault in error.errors()]
-        param = ".".join(str(part) for part in error.errors()[0]["loc"])
-        raise ConfigError("\n".join(f"{origin}: {fault}" for fault in faults), param=param) from None
+        faults = _explain(error)
+        text = "\n".join(f"{origin}: {key}: {fault}" for key, fault in faults.items())
+        raise ConfigError(text, param=next(iter(faults))) from None
 
 
 def dump_config(config: RunConfig) -> str:
@@ -211,11 +222,25 @@ def _apply(tables: dict[str, Any], override: str) -> None:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text
-    *parents, last = key.strip().split(".")
     table: Any = tables
-    for parent in parents:
-        table = table[int(parent)] if isinstance(table, list) else table.setdefault(parent, {})
-    table[last] = value
+    *parents, last = key.strip().split(".")
+    for depth, parent in enumerate(parents):
+        place = _place(table, parent, f"--set {override}: {'.'.join(parents[:depth])}")
+        table = table[place] if isinstance(table, list) else table.setdefault(place, {})
+    table[_place(table, last, f"--set {override}: {'.'.join(parents)}")] = value
+
+
+def _place(table: Any, part: str, where: str) -> int | str:
+    """The key or index that one part of a dotted key means; ConfigError where it can mean none."""
+    if isinstance(table, dict):
+        return part
+    if not isinstance(table, list):
+        raise ConfigError(f"{where} is a value, not a table")
+    if not part.isdecimal():
+        raise ConfigError(f"{where} is a list; name an entry by its number, from 0, instead of {part!r}")
+    if int(part) >= len(table):
+        raise ConfigError(f"{where} has {len(table)} entries, counted from 0")
+    return int(part)
 
 
 def _with_absolute_paths(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -237,19 +262,39 @@ def _with_absolute_paths(tables: dict[str, Any], folder: Path) -> dict[str, Any]
     return tables
 
 
-def _explain(fault: Any, tables: Mapping[str, Any]) -> str:
-    """One validation error in our words: the key, what was found, what to do."""
-    location = fault["loc"]
+def _explain(error: ValidationError) -> dict[str, str]:
+    """What is wrong, in our words, by key: what was found and what to do."""
+    faults: dict[str, str] = {}
+    for fault in error.errors():
+        if fault["type"] == "too_short" and fault["input"]:
+            continue  # pydantic does not count entries that have faults of their own
+        key, text = _explain_one(fault)
+        # A value that may be of several types has a fault for each of them.
+        either = faults[key].rpartition(", found ")[0] if key in faults else ""
+        faults[key] = f"{either} or {text.removeprefix('Input should be ')}" if either else text
+    return faults
+
+
+def _explain_one(fault: Any) -> tuple[str, str]:
+    location = _without_types(fault["loc"])
     key = ".".join(str(part) for part in location)
     if fault["type"] == "extra_forbidden":
         nearest = difflib.get_close_matches(str(location[-1]), _known_keys(location[:-1]), n=1, cutoff=0.5)
         hint = f"did you mean {nearest[0]!r}?" if nearest else f"known are {', '.join(_known_keys(location[:-1]))}"
-        return f"{key}: unknown key; {hint}"
+        return key, f"unknown key; {hint}"
     if fault["type"] == "missing":
-        return f"{key}: missing"
-    if fault["type"] == "value_error":
-        return str(fault["ctx"]["error"])
-    return f"{key}: {fault['msg']}, found {fault['input']!r}"
+        return key, "missing"
+    impossible = fault.get("ctx", {}).get("error")
+    if isinstance(impossible, _Impossible):
+        return impossible.key, str(impossible)
+    words = re.sub("valid dictionary( or instance of .*)?", "table", fault["msg"]).replace("valid tuple", "list")
+    return key, f"{words}, found {fault['input']!r}"
+
+
+def _without_types(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """Where a fault is, without the types that pydantic adds where a value may be of several."""
+    names = 3 if location[:1] == ("rewards",) else 2
+    return (*location[:names], *(part for part in location[names:] if isinstance(part, int)))
 
 
 def _known_keys(location: tuple[int | str, ...]) -> list[str]:
