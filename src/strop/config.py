@@ -230,7 +230,7 @@ def _apply(tables: dict[str, Any], override: str) -> None:
     table[_place(table, last, f"--set {override}: {'.'.join(parents)}")] = value
 
 
-def _place(table: Any, part: str, where: str) -> int | str:
+def _place(table: Any, part: str, where: str) -> Any:
     """The key or index that one part of a dotted key means; ConfigError where it can mean none."""
     if isinstance(table, dict):
         return part
