@@ -279,7 +279,9 @@ def _nucleus(probabilities: Tensor, top_p_N: Tensor) -> Tensor:
     """Zero all but the likeliest tokens that together hold `top_p` (Holtzman et al. 2020)."""
     ranked, order = probabilities.sort(dim=-1, descending=True)
     before = ranked.cumsum(-1) - ranked
-    kept = torch.where(before < top_p_N[:, None], ranked, 0.0)
+    # A row that wants all of them loses none to a running sum that rounding took past 1.
+    limit = torch.where(top_p_N < 1, top_p_N, torch.inf)[:, None]
+    kept = torch.where(before < limit, ranked, 0.0)
     return torch.zeros_like(probabilities).scatter_(1, order, kept)
 
 
