@@ -15,8 +15,10 @@ from pathlib import Path
 
 import torch
 from peft import PeftConfig, PeftModel, get_peft_model
+from torch import nn
 
 from strop.config import LoraConfig, RunConfig
+from strop.errors import ModelError
 from strop.policy.fetch import Say, resolve
 from strop.policy.lora import lora_config, use_fast_layers
 from strop.policy.model import Policy, fast_dtype, load_policy, pick_device
@@ -100,8 +102,31 @@ def adapt(base: Policy, settings: LoraConfig, seed: int, checkpoint: Path | None
         model = PeftModel.from_pretrained(base.model, folder, config=_adapter_config(folder), is_trainable=True)
     else:
         torch.manual_seed(seed)
-        model = get_peft_model(base.model, lora_config(settings.r, settings.alpha, settings.targets))
+        model = _fresh_adapter(base, settings)
     return replace(base, model=model.eval())
+
+
+def _fresh_adapter(base: Policy, settings: LoraConfig) -> PeftModel:
+    """ModelError when a target is no layer of the model: PEFT is content if one of them is."""
+    linear = {name.rpartition(".")[2] for name, layer in base.model.named_modules() if isinstance(layer, nn.Linear)}
+    try:
+        model = get_peft_model(base.model, lora_config(settings.r, settings.alpha, settings.targets))
+        if missing := _missing_targets(model, settings.targets):
+            raise ValueError(f"no layer is called {missing[0]}")
+    except ValueError as error:
+        raise ModelError(
+            f"{base.name}: lora.targets: {error}; the linear layers are {', '.join(sorted(linear))}",
+            param="lora.targets",
+        ) from error
+    return model
+
+
+def _missing_targets(model: PeftModel, targets: tuple[str, ...] | str) -> list[str]:
+    """Targets that got no adapter. Stacked experts get theirs under other names: not looked at."""
+    if isinstance(targets, str) or model.peft_config[_TRAINED].target_parameters:
+        return []
+    adapted = [f".{name}" for name, weight in model.named_parameters() if weight.requires_grad]
+    return [target for target in targets if not any(f".{target}." in name for name in adapted)]
 
 
 def _adapter_config(folder: str) -> PeftConfig:
