@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 from rich.columns import Columns
+from rich.console import Group as RenderGroup
 from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -44,7 +45,9 @@ def evaluate(
     Example: `strop eval runs/demo --data heldout.jsonl --rewards config.toml --against smollm2-135m`
     """
     from strop.worker.evaluation import evaluate_models
+    from strop.worker.quiet import quiet_libraries
 
+    quiet_libraries()
     config = read_config(rewards, overrides or (), defaults=_DEFAULTS)
     models = [model] if against is None else [against, model]
     with _Display() as display:
@@ -123,9 +126,9 @@ def _shared_metrics(evaluations: Sequence[Evaluation]) -> list[str]:
 
 
 def _side_by_side(labels: Sequence[str], groups: Sequence[Group]) -> Panel:
-    prompt = groups[0].row.messages[-1].content
+    prompt = Text(groups[0].row.messages[-1].content, style="italic")
     answers = [_answer(label, group) for label, group in zip(labels, groups, strict=True)]
-    return Panel(Columns(answers, equal=True, expand=True), title=Text(prompt, overflow="fold"), title_align="left")
+    return Panel(RenderGroup(prompt, Columns(answers, equal=True, expand=True)), title=f"line {groups[0].row.line}")
 
 
 def _answer(label: str, group: Group) -> Panel:

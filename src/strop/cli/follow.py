@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 
@@ -20,17 +20,17 @@ from strop.store.rundir import RunDir, RunState
 from strop.types import Json
 
 _POLL_S = 0.2
+# Label, metric, format, width.
 _COLUMNS = (
-    ("step", "step", "d"),
-    ("reward", "reward", ".3f"),
-    ("solved", "solve_rate", ".2f"),
-    ("length", "response_length", ".1f"),
-    ("loss", "loss", ".4f"),
-    ("kl", "kl_loss", ".4f"),
-    ("tokens/s", "tokens_per_second", ".0f"),
-    ("validation", "validation/reward", ".3f"),
+    ("step", "step", "d", 5),
+    ("reward", "reward", ".3f", 8),
+    ("solved", "solve_rate", ".2f", 8),
+    ("length", "response_length", ".1f", 8),
+    ("loss", "loss", ".4f", 9),
+    ("kl", "kl_loss", ".4f", 8),
+    ("tokens/s", "tokens_per_second", ".0f", 10),
+    ("validation", "validation/reward", ".3f", 12),
 )
-_WIDTH = 12
 
 
 def start_worker(run: RunDir) -> subprocess.Popen[bytes]:
@@ -81,7 +81,7 @@ class Follower:
                 signal.signal(number, handler)
         return self._explain(process.returncode)
 
-    def _stopper(self, process: subprocess.Popen[bytes]):  # type: ignore[no-untyped-def]
+    def _stopper(self, process: subprocess.Popen[bytes]) -> Callable[[int, FrameType | None], None]:
         def stop(number: int, frame: FrameType | None) -> None:
             self._asked += 1
             process.send_signal(signal.SIGTERM)
@@ -95,9 +95,9 @@ class Follower:
             self._seconds.append(sum(value for name, value in metrics.items() if name.startswith("time/")))
             if not self._quiet:
                 if not self._tail.header_shown:
-                    errors.print("".join(f"{label:>{_WIDTH}}" for label, _, _ in _COLUMNS), style="bold")
+                    errors.print("".join(f"{label:>{width}}" for label, *_, width in _COLUMNS), style="bold")
                     self._tail.header_shown = True
-                errors.print("".join(_cell(metrics, key, form) for _, key, form in _COLUMNS))
+                errors.print("".join(_cell(metrics, key, form, width) for _, key, form, width in _COLUMNS).rstrip())
 
     def _left(self, total: int | None, step: int) -> str:
         if not total or not self._seconds:
@@ -152,9 +152,9 @@ class _MetricsTail:
         return [json.loads(line) for line in whole.splitlines()]
 
 
-def _cell(metrics: Mapping[str, Json], key: str, form: str) -> str:
+def _cell(metrics: Mapping[str, Json], key: str, form: str, width: int) -> str:
     text = format(metrics[key], form) if key in metrics else ""
-    return f"{text:>{_WIDTH}}"
+    return f"{text:>{width}}"
 
 
 def _clock(seconds: float) -> str:

@@ -42,9 +42,12 @@ def list_models(as_json: JsonOption = False) -> None:
     if as_json:
         print_json(entries)
         return
-    table = Table(box=None)
-    for column in ("name", "parameters", "memory LoRA", "memory full", "here", ""):
-        table.add_column(column, justify="right" if "m" in column else "left")
+    table = Table(box=None, caption="LoRA and full: memory for training, without activations", caption_justify="left")
+    table.add_column("name", no_wrap=True)
+    for column in ("size", "LoRA", "full"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("here")
+    table.add_column("")
     for entry in entries:
         numbers = (f"{entry['parameters_billion']} B", f"{entry['lora_gb']} GB", f"{entry['full_gb']} GB")
         table.add_row(str(entry["name"]), *numbers, "yes" if entry["here"] else "", str(entry["summary"]))
@@ -58,7 +61,9 @@ def pull(name: Annotated[str, typer.Argument(help="Catalogue name or Hugging Fac
     Example: `strop models pull smollm2-135m`
     """
     from strop.policy.fetch import resolve
+    from strop.worker.quiet import quiet_libraries
 
+    quiet_libraries()
     print(resolve(name, say))
 
 
@@ -74,8 +79,10 @@ def chat(
 
     Example: `strop chat smollm2-135m -m "Name three colours."`
     """
+    from strop.worker.quiet import quiet_libraries
     from strop.worker.talk import Talk
 
+    quiet_libraries()
     params = SamplingParams(temperature=temperature, max_tokens=max_tokens, seed=seed)
     talk = Talk(model, system, params, say)
     say(talk.found.label)
@@ -101,7 +108,9 @@ def export(
     """
     from strop.policy.checkpoint import export_merged
     from strop.worker.models import find_model
+    from strop.worker.quiet import quiet_libraries
 
+    quiet_libraries()
     if merge.exists() and any(merge.iterdir()):
         raise ModelError(f"{merge} is not empty; choose another folder")
     found = find_model(checkpoint, say)

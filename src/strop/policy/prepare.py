@@ -91,8 +91,9 @@ def adapt(base: Policy, settings: LoraConfig, seed: int, checkpoint: Path | None
     fresh one, which changes nothing until it is trained."""
     if isinstance(base.model, PeftModel):
         trained = str(checkpoint or source)
-        base.model.delete_adapter(_TRAINED)
         base.model.load_adapter(source, _START, config=_adapter_config(source), is_trainable=False)
+        base.model.set_adapter(_START)  # PEFT wants one that is active at any time
+        base.model.delete_adapter(_TRAINED)
         base.model.load_adapter(trained, _TRAINED, config=_adapter_config(trained), is_trainable=True)
         base.model.set_adapter(_TRAINED)
         return base

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 from strop.errors import RunError
+from strop.worker.quiet import quiet_libraries
 from strop.worker.training import train_run
 
 _PR_SET_PDEATHSIG = 1
@@ -39,6 +40,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.parent is not None:
         _end_with(arguments.parent)
+    quiet_libraries()
     stop = StopRequest()
     try:
         return train_run(arguments.run, lambda: stop.made)
