@@ -151,7 +151,7 @@ def test_an_adapter_resumes_from_a_checkpoint(tmp_path: Path) -> None:
         torch.testing.assert_close(logprobs(frozen), start, atol=CLOSE, rtol=0)
 
 
-@pytest.mark.parametrize("kind", ["llama", "gemma3"])
+@pytest.mark.parametrize("kind", ["llama", "gemma3", "qwen3_moe"])
 def test_training_goes_on_with_a_copy_of_an_adapter_and_holds_it_against_the_original(
     tmp_path: Path, kind: str
 ) -> None:
