@@ -6,7 +6,9 @@ text is decoded for people and reward functions, and never encoded again.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from jinja2 import TemplateError
@@ -31,7 +33,7 @@ class ChatTemplate:
         """Ids of the prompt. DataError, naming the line, when the template refuses or drops a part."""
         text = self.render(row.messages, row.tools, f"line {row.line}")
         for part, found in _parts(row):
-            if found not in text:
+            if found not in text and json.dumps(found, ensure_ascii=False)[1:-1] not in text:
                 raise DataError(f"line {row.line}: the chat template of {self._name} drops {part} from the prompt")
         return self.encode(text)
 
@@ -39,13 +41,13 @@ class ChatTemplate:
         """Text of a conversation up to where the model's answer begins."""
         try:
             text = self._tokenizer.apply_chat_template(
-                [message.as_dict() for message in messages],
+                [_for_template(message) for message in messages],
                 tools=list(tools) or None,
                 add_generation_prompt=True,
                 tokenize=False,
                 **self._options,
             )
-        except TemplateError as error:
+        except (TemplateError, TypeError, ValueError) as error:  # filters raise Python's own errors
             raise DataError(f"{where}: the chat template of {self._name} refuses the messages: {error}") from error
         assert isinstance(text, str)
         return text
@@ -59,11 +61,24 @@ class ChatTemplate:
         return self._tokenizer.decode(token_ids, skip_special_tokens=True)  # type: ignore[no-any-return]
 
 
+def _for_template(message: Message) -> dict[str, Json]:
+    """The message with the arguments of its calls as objects, not as JSON text: templates write
+    JSON themselves, and would quote it twice."""
+    form = message.as_dict()
+    for call in form.get("tool_calls", ()):
+        with suppress(ValueError):  # a model's own call may be malformed
+            call["function"]["arguments"] = json.loads(call["function"]["arguments"])
+    return form
+
+
 def _parts(row: Row) -> list[tuple[str, str]]:
     """What must survive rendering: some templates drop tools and tool messages without a word."""
     parts = [(f"the tool {name!r}", name) for tool in row.tools if (name := _tool_name(tool))]
     for message in row.messages:
-        parts += [(f"a call of {call.name!r}", call.name) for call in message.tool_calls]
+        for call in _for_template(message).get("tool_calls", ()):
+            name, arguments = call["function"]["name"], call["function"]["arguments"]
+            names = arguments if isinstance(arguments, Mapping) else ()
+            parts += [(f"a call of {name!r}", name), *((f"an argument of {name!r}", argument) for argument in names)]
         if message.role == "tool":
             parts.append(("a tool result", message.content.strip()))
     return parts
