@@ -76,7 +76,9 @@ def test_a_message_that_the_template_refuses_is_a_data_error_with_its_line(tmp_p
         template.prompt_ids(row([QUESTION]))
 
 
-@pytest.mark.parametrize("broken", ["{{ messages | items | list }}", "{{ messages[0].content + 1 }}", "{{ messages[9].x.y }}"])
+@pytest.mark.parametrize(
+    "broken", ["{{ messages | items | list }}", "{{ messages[0].content + 1 }}", "{{ messages[9].x.y }}"]
+)
 def test_a_template_that_breaks_on_a_row_is_a_data_error_with_its_line(tmp_path: Path, broken: str) -> None:
     with pytest.raises(DataError, match="line 3: the chat template of my-model refuses"):
         chat(tmp_path, broken).prompt_ids(row([QUESTION]))
