@@ -59,6 +59,7 @@ async def _train(run: RunDir, should_stop: Callable[[], bool]) -> Ending:
     store = checkpoint_store(run, config)
     checkpoint = store.newest_valid(say)
     done = checkpoint.step if checkpoint else 0
+    torch.manual_seed(config.seed)
     async with Scorer.from_config(config.rewards) as scorer:
         policy, reference = prepare(config, checkpoint.path if checkpoint else None, say)
         _check_length(config, policy)
