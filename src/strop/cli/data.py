@@ -40,7 +40,8 @@ def check(
 
 def _show(report: DataReport) -> None:
     if report.rows:
-        table = Table(title=f"{report.path}: {len(report.rows):,} rows", title_justify="left", box=None)
+        output.print(f"{report.path}: {len(report.rows):,} rows", markup=False, soft_wrap=True)
+        table = Table(box=None)
         table.add_column("field")
         table.add_column("rows", justify="right")
         for name, count in sorted(report.coverage.items(), key=lambda entry: -entry[1]):

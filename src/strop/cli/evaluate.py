@@ -100,7 +100,7 @@ class _Display:
 
 def _table(config: RunConfig, evaluations: dict[str, Evaluation], comparison: Comparison | None) -> Table:
     settings = f"{config.eval.samples} answer(s) a row at temperature {config.eval.temperature:g}"
-    table = Table(title=f"{settings}; ± is the 95 % interval over rows", title_justify="left", box=None)
+    table = Table(box=None, caption=f"{settings}; ± is the 95 % interval over rows", caption_justify="left")
     table.add_column("")
     for label in (*evaluations, *(["change"] if comparison else [])):
         table.add_column(label, justify="right")
