@@ -10,7 +10,9 @@ decided by its name: the fused form must agree with transformers' own on a few t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -18,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, rms_norm
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from strop.errors import ModelError
 from strop.policy.attention import Layout, PackedLayout
@@ -41,8 +44,13 @@ class Body(Protocol):
 class ModuleBody:
     """A body run by transformers' own modules."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, recompute: bool = False) -> None:
+        """`recompute` as for `FusedBody`. transformers' own switch would turn dropout on with it."""
         self._model = model
+        if recompute:
+            for layer in model.modules():
+                if isinstance(layer, GradientCheckpointingLayer) and "forward" not in vars(layer):
+                    layer.forward = partial(_checkpointed, layer.forward)
 
     def hidden(self, ids: Tensor, layout: Layout) -> Tensor:
         body = self._model.base_model
@@ -51,6 +59,12 @@ class ModuleBody:
 
     def refresh(self) -> None:
         """Nothing is derived from the weights."""
+
+
+def _checkpointed(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    if torch.is_grad_enabled():
+        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+    return forward(*args, **kwargs)
 
 
 @dataclass(frozen=True)
@@ -191,9 +205,9 @@ def build_body(model: PreTrainedModel, name: str, recompute: bool = False) -> Bo
         fused = FusedBody(model, probe.layers, recompute)
         found = fused.hidden(ids, probe)
     except (AttributeError, TypeError, RuntimeError):
-        return plain
+        return ModuleBody(model, recompute)
     agrees = found.shape == expected.shape and relative_difference(found, expected) < TOLERANCE[expected.dtype]
-    return fused if agrees else plain
+    return fused if agrees else ModuleBody(model, recompute)
 
 
 def _check_layers(model: PreTrainedModel, probe: Probe, name: str) -> None:
