@@ -119,6 +119,17 @@ def test_a_second_ctrl_c_stops_at_once(project: Path) -> None:
     assert not run.locked()
 
 
+def test_a_run_that_is_being_trained_is_not_resumed_beside_it(strop: Strop, project: Path) -> None:
+    process, run = endless(project, "busy")
+    try:
+        done = strop("resume", str(run.path))
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=120)
+    assert done.returncode == 1
+    assert "is being trained by process" in done.stderr
+
+
 def test_the_worker_ends_with_a_command_that_is_killed(project: Path) -> None:
     process, run = endless(project, "orphan")
     process.kill()

@@ -53,6 +53,8 @@ def resume(
 
 def _work(run: RunDir, as_json: bool) -> None:
     """Run the training process in sight, then say what it left."""
+    with run.lock():
+        pass  # RunError, with its number, if another process trains the run
     errors.print(f"run folder {run.path}", markup=False)
     code = Follower(run, quiet=as_json).follow(start_worker(run))
     status = run.status()

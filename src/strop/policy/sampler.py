@@ -72,6 +72,7 @@ class Engine:
 
     def __init__(self, policy: Policy, max_concurrent: int) -> None:
         self._policy = policy
+        self._eos_ids = policy.eos_ids
         self._slab = KvSlab(max_concurrent)
         self._free = max_concurrent
         self._waiting: deque[_Sequence] = deque()
@@ -187,7 +188,7 @@ class Engine:
 
     def _stop_reason(self, sequence: _Sequence) -> StopReason | None:
         params = sequence.request.params
-        if sequence.ids[-1] in self._policy.eos_ids:
+        if sequence.ids[-1] in self._eos_ids:
             return StopReason.STOP
         if params.stop and ends_with_stop(sequence.ids, params.stop, self._policy.decode):
             return StopReason.STOP
@@ -219,6 +220,7 @@ class LocalSampler:
                 await asyncio.sleep(0)
                 for request in self._engine.step():
                     self._settle(self._futures.pop(id(request)), request)
+            self._engine.release()  # the memory is for training now
         except Exception as error:
             self._engine.abort()
             for future in self._futures.values():

@@ -60,9 +60,13 @@ class CheckpointStore:
         staging = self._folder / f".tmp-{name_of(step)}"
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(parents=True)
-        write(staging)
-        files = {file.name: _seal(file) for file in sorted(staging.iterdir())}
-        write_json(staging / MANIFEST, {"step": step, **facts, "files": files})
+        try:
+            write(staging)
+            files = {file.name: _seal(file) for file in sorted(staging.iterdir())}
+            write_json(staging / MANIFEST, {"step": step, **facts, "files": files})
+        except BaseException:
+            shutil.rmtree(staging, ignore_errors=True)  # a full disk has no room for half of one
+            raise
         if target.exists():
             self._delete(target)
         os.replace(staging, target)

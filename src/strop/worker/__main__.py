@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from strop.errors import RunError
+from strop.errors import StropError
 from strop.worker.quiet import quiet_libraries
 from strop.worker.training import train_run
 
@@ -44,8 +44,8 @@ def main() -> int:
     stop = StopRequest()
     try:
         return train_run(arguments.run, lambda: stop.made)
-    except RunError as error:
-        print(error.message, flush=True)
+    except StropError as error:
+        print(error.message, file=sys.stderr)
         return 1
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 
 from strop.config import RunConfig
 from strop.data.order import DataOrder
@@ -63,10 +65,14 @@ class TrainingCheckpoints:
         torch.set_rng_state(state["rng"])
 
     def _write(self, step: int, folder: Path) -> None:
-        save_weights(self.policy, folder, self.learner.optimizer.weights())
         state = {
             "order": self.order.state(step),
             "optimizer": self.learner.optimizer.state_dict(),
             "rng": torch.get_rng_state(),
         }
-        save_trainer_state(folder, state)
+        try:
+            save_weights(self.policy, folder, self.learner.optimizer.weights())
+            save_trainer_state(folder, state)
+        except (RuntimeError, SafetensorError) as error:  # how torch and safetensors report a full disk
+            free = shutil.disk_usage(folder).free / 2**20
+            raise OSError(f"{folder} cannot be written, {free:.0f} MiB are free there: {error}") from error

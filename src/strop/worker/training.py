@@ -6,7 +6,7 @@ import asyncio
 import platform
 import traceback
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import peft
@@ -77,7 +77,7 @@ async def _train(run: RunDir, should_stop: Callable[[], bool]) -> Ending:
                 rows=data.train,
                 order=order,
                 learner=learner,
-                peak_rate=peak_rate(config.train, policy.base.config.hidden_size),
+                peak_rate=peak_rate(config.train, policy.head.shape[1]),
                 environment=environment,
                 scorer=scorer,
                 recorders=_open_recorders(run, config, stack),
@@ -177,6 +177,7 @@ def _fail(run: RunDir, error: Exception) -> int:
     if not isinstance(error, StropError):
         traceback.print_exception(error)
     print(message, flush=True)
-    run.set_status(RunState.FAILED, message=message)
-    run.log(f"failed: {message}")
+    with suppress(OSError):  # the disk may be full
+        run.set_status(RunState.FAILED, message=message)
+        run.log(f"failed: {message}")
     return 1
