@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -120,8 +122,13 @@ def processes() -> Iterator[list[subprocess.Popen[bytes]]]:
         process.wait()
 
 
-def start(run: RunDir) -> subprocess.Popen[bytes]:
+def start(run: RunDir, largest_file: int | None = None) -> subprocess.Popen[bytes]:
     """The training process of a run. One thread: on a model this small more are slower."""
+
+    def limit() -> None:
+        if largest_file is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
+
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     with open(run.raw_output, "ab") as output:
         return subprocess.Popen(
@@ -130,6 +137,7 @@ def start(run: RunDir) -> subprocess.Popen[bytes]:
             stdout=output,
             stderr=subprocess.STDOUT,
             env=environment,
+            preexec_fn=limit,
         )
 
 
@@ -346,11 +354,30 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_goes_on(
         file.write_bytes(content)
     else:
         file.unlink()
+    (run.checkpoints / ".tmp-step-000099").mkdir()
+    (run.path / ".status.json.99.tmp").write_text("half")
     assert finish(run) == 0
+    assert not list(run.path.rglob(".*tmp*"))
     assert f"step-{STEPS:06d}" in log(run)
     assert "going back to the checkpoint before it" in log(run)
     assert f"resuming after step 4 of {STEPS}" in log(run)
     assert_equal(run, whole("lora"))
+
+
+def test_a_checkpoint_that_does_not_fit_fails_the_run_and_harms_no_other(
+    whole: Callable[[str], RunDir], tmp_path: Path
+) -> None:
+    # As on a full disk: the weights fit, the optimizer's state does not.
+    run = copy_of(whole("full"), tmp_path / "run")
+    shutil.rmtree(run.checkpoints / f"step-{STEPS:06d}")
+    before = {path.name for path in run.checkpoints.iterdir()}
+    assert start(run, largest_file=400_000).wait(PATIENCE_S) == 1
+    assert state(run) == "failed"
+    assert re.search(r"step-000006 cannot be written, \d+ MiB are free there: ", run.status()["message"])
+    assert run.status()["message"].endswith(f"Mend that, then go on with: strop resume {run.path}")
+    assert {path.name for path in run.checkpoints.iterdir()} == before
+    assert finish(run) == 0
+    assert_equal(run, whole("full"))
 
 
 def test_a_changed_data_file_is_refused_on_resuming(

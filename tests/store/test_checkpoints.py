@@ -95,7 +95,7 @@ def test_a_checkpoint_holds_what_was_written_and_a_manifest_with_its_hashes(
     verify(saved)
 
 
-def test_a_write_that_fails_leaves_no_checkpoint_and_the_older_ones(store: CheckpointStore) -> None:
+def test_a_write_that_fails_leaves_no_checkpoint_and_the_older_ones(store: CheckpointStore, tmp_path: Path) -> None:
     save(store, 1)
 
     def fail(folder: Path) -> None:
@@ -105,6 +105,7 @@ def test_a_write_that_fails_leaves_no_checkpoint_and_the_older_ones(store: Check
     with pytest.raises(OSError, match="No space left"):
         store.save(2, {}, fail)
     assert newest(store) == (1, [])
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000001"]
     save(store, 2)
     assert newest(store) == (2, [])
 

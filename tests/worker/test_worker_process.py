@@ -58,8 +58,8 @@ def test_the_second_signal_ends_the_process() -> None:
 def test_a_folder_that_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
     done = worker("train", str(tmp_path))
     assert done.returncode == 1
-    assert done.stdout == f"{tmp_path} is no run folder: it has no config.toml\n"
-    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines() == [f"{tmp_path} is no run folder: it has no config.toml"]
+    assert done.stdout == ""
 
 
 def test_what_the_user_can_mend_is_said_without_a_traceback(tmp_path: Path) -> None:
