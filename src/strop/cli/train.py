@@ -46,8 +46,6 @@ def resume(
     opened = RunDir.open(run)
     if opened.status().get("state") == RunState.SUCCEEDED:
         raise RunError(f"{run} is finished; start a new run, with model = its checkpoint, to train it further")
-    with opened.lock():  # refuses, by its process, a run that is being trained
-        pass
     _work(opened, as_json)
 
 
