@@ -8,6 +8,14 @@ from pathlib import Path
 import pytest
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the exceptions in pyproject.toml count under `pytest -W error` too, which comes after them."""
+    for item in items:
+        for line in item.config.getini("filterwarnings"):
+            if line.startswith("ignore:"):
+                item.add_marker(pytest.mark.filterwarnings(line))
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Folder of public data sets: $STROP_TEST_DATA, or `shared/data` in or beside the checkout."""
