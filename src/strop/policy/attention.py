@@ -246,8 +246,8 @@ class _Ragged:
         return torch.where(self._real, first + count, _PADDING)
 
 
-# A padded key stands after every query, so that no real token sees it; a padded query sees
-# everything before it, so that no softmax runs over nothing (NaN would reach the gradient).
+# A padded key stands after every query, so that no real token sees it; a padded query sees its
+# own key at least, so that no softmax runs over nothing (NaN would reach the gradient).
 _PADDING = 2**40
 
 
@@ -300,7 +300,7 @@ class _Mask:
 def _visible(distance: Tensor, window: int | None) -> Tensor:
     """Causal: a key at or before the query, and less than a window away."""
     visible = distance >= 0
-    return visible if window is None else visible & ((distance < window) | (distance > _PADDING // 2))
+    return visible if window is None else visible & (distance < window)
 
 
 def _additive(visible: Tensor, dtype: torch.dtype) -> Tensor:
