@@ -127,6 +127,7 @@ def test_what_training_changed_is_what_is_sampled_from(tmp_path: Path, kind: str
         policy.model.requires_grad_(True)
     with torch.inference_mode():  # the caches fill up
         before = packed_logprobs(policy, [GROUP])
+        policy.logits(torch.zeros(1, policy.head.shape[1]))
     generator = torch.Generator().manual_seed(8)
     with torch.no_grad():
         for weight in policy.trainable():

@@ -17,6 +17,7 @@ from transformers import AutoTokenizer, GenerationConfig
 
 from models import (
     END,
+    PAD,
     SUPPORTED,
     TinyModels,
     packed_logprobs,
@@ -436,6 +437,13 @@ def test_stop_strings_are_found_at_the_token_that_completes_them(tiny: TinyModel
     ids = policy.tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
     whole = next((n for n in range(1, len(ids) + 1) if any(s in policy.decode(ids[:n]) for s in stop)), None)
     assert first_stop(policy.decode, ids, stop) == whole
+
+
+def test_special_tokens_in_between_do_not_hide_a_stop_string(tiny: TinyModels) -> None:
+    decode = tiny.policy("llama").decode
+    ids = [*tiny.policy("llama").tokenizer("xy", add_special_tokens=False)["input_ids"]]
+    assert decode(ids) == "xy"
+    assert ends_with_stop([ids[0], PAD, PAD, ids[1]], ("xy",), decode)
 
 
 @pytest.mark.parametrize("stop", ["</answer>", "日本", "\n\nObservation:", " 34", "é→"])
