@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for line in item.config.getini("filterwarnings"):
             if line.startswith("ignore:"):
                 item.add_marker(pytest.mark.filterwarnings(line))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Tiny models gain nothing from threads, and lose much on a machine that is busy."""
+    torch = sys.modules.get("torch")  # most tests do without it
+    if torch is None:
+        yield
+        return
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 
@@ -95,15 +94,6 @@ def rewards(folder: Path, method: str, loss: Loss = "dapo", rate: float = 3e-3, 
     asyncio.run(trainer.run(0, lambda: False))
     assert not any(record.metrics["step_skipped"] for record in kept.records[: steps // 2])
     return [record.metrics["reward"] for record in kept.records]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """On a model this small more are slower."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def assert_learnt(curve: list[float]) -> None:
