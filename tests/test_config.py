@@ -134,7 +134,12 @@ def test_defaults_are_written_out_too(tmp_path: Path) -> None:
 floats = st.floats(1e-9, 1.0, allow_nan=False)
 
 
-@given(rate=floats, temperature=floats, weight=st.floats(-1e6, 1e6).filter(bool), stop=st.lists(st.text(), max_size=3))
+@given(
+    rate=floats,
+    temperature=floats,
+    weight=st.floats(-1e6, 1e6).filter(bool),
+    stop=st.lists(st.text(min_size=1), max_size=3),
+)
 def test_any_values_survive_the_way_through_a_file(
     rate: float, temperature: float, weight: float, stop: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -290,6 +295,7 @@ def test_a_wrong_value_is_refused_by_key_and_value(table: str, key: str, value: 
         ({"train": {"learning_rate": -1}}, "train.learning_rate: Input should be greater than 0 or 'auto', found -1"),
         ({"lora": {"targets": "every"}}, "lora.targets: Input should be a list or 'all-linear', found 'every'"),
         ({"data": "rows.jsonl"}, "data: Input should be a table, found 'rows.jsonl'"),
+        ({"sampling": {"stop": [""]}}, "sampling.stop.0: String should have at least 1 character"),
         ({"sampling": {"stop": ["a", 3]}}, "sampling.stop.1: Input should be a valid string, found 3"),
     ],
 )

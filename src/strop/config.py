@@ -62,7 +62,7 @@ class SamplingConfig(_Table):
 
     temperature: float = Field(1.0, gt=0, le=2, description="Above 0; higher explores more.")
     top_p: float = Field(1.0, gt=0, le=1, description="Training needs 1: see docs/training.md.")
-    stop: tuple[str, ...] = Field((), description="Strings that end a completion.")
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field((), description="Strings that end a completion.")
     max_prompt_tokens: int = Field(512, ge=1, description="Longer prompts are dropped and counted.")
     max_completion_tokens: int = Field(1024, ge=1, description="Longer completions are cut off.")
     template: dict[str, Any] = Field({}, description="Options for the chat template, say enable_thinking = false.")

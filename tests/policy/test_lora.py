@@ -14,7 +14,9 @@ from peft.tuners.lora import Linear
 from torch import Tensor, nn
 
 from models import packed_logprobs, random_ids, sample, tiny_lora_policy, tiny_policy
-from strop.policy.lora import Adapter, LoraLinear, adapted, lora_config, use_fast_layers
+from strop.config import LoraConfig as LoraSettings
+from strop.policy.lora import Adapter, LoraLinear, adapted, use_fast_layers
+from strop.policy.prepare import adapt
 
 GROUP = sample(random_ids(7, 1), [random_ids(9, 2), random_ids(4, 3)])
 
@@ -180,8 +182,7 @@ def test_disabled_adapters_leave_exactly_the_base(tmp_path: Path) -> None:
 
 
 def test_all_linear_layers_but_the_head_are_adapted_without_dropout_and_bias(tmp_path: Path) -> None:
-    policy = tiny_policy("qwen2", tmp_path)
-    model = get_peft_model(policy.model, lora_config(4, 32.0, "all-linear"))
+    model = adapt(tiny_policy("qwen2", tmp_path), LoraSettings(r=4, alpha=32.0), 0, None, "").model
     adapted_layers = {name.rpartition(".")[2] for name, m in model.named_modules() if isinstance(m, LoraLinear)}
     assert adapted_layers == {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
     config = model.peft_config["default"]

@@ -111,7 +111,7 @@ def test_a_target_that_the_model_does_not_have_is_named(tmp_path: Path, targets:
     with pytest.raises(ModelError, match="q_prj") as caught:
         prepare(config, None, silent)
     assert caught.value.param == "lora.targets"
-    assert "the linear layers are down_proj, gate_proj, k_proj, lm_head, o_proj, q_proj" in caught.value.message
+    assert "the linear layers are down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj" in caught.value.message
 
 
 def test_experts_are_adapted_by_the_names_of_their_layers(tmp_path: Path) -> None:
@@ -119,6 +119,14 @@ def test_experts_are_adapted_by_the_names_of_their_layers(tmp_path: Path) -> Non
     policy, _ = prepare(config, None, silent)
     names = [name for name, weight in policy.model.named_parameters() if weight.requires_grad]
     assert any("experts" in name for name in names) and any("v_proj" in name for name in names)
+
+
+def test_all_linear_leaves_experts_and_router_frozen(tmp_path: Path) -> None:
+    policy, _ = prepare(run_config(save_tiny_model("qwen3_moe", tmp_path)), None, silent)
+    adapted = {
+        name.split(".lora_")[0].rpartition(".")[2] for name, w in policy.model.named_parameters() if w.requires_grad
+    }
+    assert adapted == {"q_proj", "k_proj", "v_proj", "o_proj"}
 
 
 def test_without_kl_there_is_no_reference(tmp_path: Path) -> None:
@@ -151,9 +159,9 @@ def test_an_adapter_resumes_from_a_checkpoint(tmp_path: Path) -> None:
         torch.testing.assert_close(logprobs(frozen), start, atol=CLOSE, rtol=0)
 
 
-@pytest.mark.parametrize("kind", ["llama", "gemma3", "qwen3_moe"])
+@pytest.mark.parametrize(("kind", "layers"), [("llama", 7), ("gemma3", 7), ("qwen3_moe", 4)])
 def test_training_goes_on_with_a_copy_of_an_adapter_and_holds_it_against_the_original(
-    tmp_path: Path, kind: str
+    tmp_path: Path, kind: str, layers: int
 ) -> None:
     source = adapter_folder(tmp_path, kind)
     policy, reference = prepare(run_config(source), None, silent)
@@ -170,7 +178,7 @@ def test_training_goes_on_with_a_copy_of_an_adapter_and_holds_it_against_the_ori
     with reference.scoring() as frozen:
         torch.testing.assert_close(logprobs(frozen), start, atol=CLOSE, rtol=0)
     assert torch.equal(logprobs(policy), moved)
-    assert len(policy.trainable()) == trained == 2 * 2 * 7
+    assert len(policy.trainable()) == trained == 2 * 2 * layers
 
 
 def test_only_the_copy_of_an_adapter_is_trained_and_saved(tmp_path: Path) -> None:

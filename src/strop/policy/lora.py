@@ -56,15 +56,15 @@ class LoraLinear(Linear):  # type: ignore[misc]
         return Adapter(self.lora_A[name].weight, self.lora_B[name].weight, self.scaling[name])
 
 
-def lora_config(r: int, alpha: float, targets: tuple[str, ...] | str) -> LoraConfig:
-    """Adapters without dropout and bias on the named layers, or on all linear ones but the head."""
+def lora_config(r: int, alpha: float, targets: Sequence[str]) -> LoraConfig:
+    """Adapters without dropout and bias on the named layers."""
     config = LoraConfig(
         r=r,
         lora_alpha=alpha,
         lora_dropout=0.0,
         bias="none",
         task_type="CAUSAL_LM",
-        target_modules=targets if isinstance(targets, str) else list(targets),
+        target_modules=list(targets),
     )
     return use_fast_layers(config)
 

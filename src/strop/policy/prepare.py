@@ -8,7 +8,7 @@ copy of the adapter, and the original stays the reference.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -109,22 +109,32 @@ def adapt(base: Policy, settings: LoraConfig, seed: int, checkpoint: Path | None
 
 def _fresh_adapter(base: Policy, settings: LoraConfig) -> PeftModel:
     """ModelError when a target is no layer of the model: PEFT is content if one of them is."""
-    linear = {name.rpartition(".")[2] for name, layer in base.model.named_modules() if isinstance(layer, nn.Linear)}
+    linear = _linear_layers(base)
+    # Not PEFT's own "all-linear": on models with experts it adapts their stacked weights too, and
+    # forms the full change of every expert in every forward.
+    targets = linear if isinstance(settings.targets, str) else settings.targets
     try:
-        model = get_peft_model(base.model, lora_config(settings.r, settings.alpha, settings.targets))
-        if missing := _missing_targets(model, settings.targets):
+        model = get_peft_model(base.model, lora_config(settings.r, settings.alpha, targets))
+        if missing := _missing_targets(model, targets):
             raise ValueError(f"no layer is called {missing[0]}")
     except ValueError as error:
         raise ModelError(
-            f"{base.name}: lora.targets: {error}; the linear layers are {', '.join(sorted(linear))}",
+            f"{base.name}: lora.targets: {error}; the linear layers are {', '.join(linear)}",
             param="lora.targets",
         ) from error
     return model
 
 
-def _missing_targets(model: PeftModel, targets: tuple[str, ...] | str) -> list[str]:
+def _linear_layers(policy: Policy) -> tuple[str, ...]:
+    """Names of the linear layers, without their path; the head is none of them."""
+    head = policy.base.get_output_embeddings()
+    layers = [(name, layer) for name, layer in policy.base.named_modules() if isinstance(layer, nn.Linear)]
+    return tuple(sorted({name.rpartition(".")[2] for name, layer in layers if layer is not head}))
+
+
+def _missing_targets(model: PeftModel, targets: Sequence[str]) -> list[str]:
     """Targets that got no adapter. Stacked experts get theirs under other names: not looked at."""
-    if isinstance(targets, str) or model.peft_config[_TRAINED].target_parameters:
+    if model.peft_config[_TRAINED].target_parameters:
         return []
     adapted = [f".{name}" for name, weight in model.named_parameters() if weight.requires_grad]
     return [target for target in targets if not any(f".{target}." in name for name in adapted)]

@@ -205,6 +205,8 @@ class LocalSampler:
 
     async def sample(self, prompt_ids: Sequence[int], count: int, params: SamplingParams) -> list[Completion]:
         """`count` completions of one prompt, decoded together with all other calls in flight."""
+        if count == 0:
+            return []
         request = self._engine.submit(prompt_ids, count, params)
         future: asyncio.Future[list[Completion]] = asyncio.get_running_loop().create_future()
         self._futures[id(request)] = future
@@ -242,7 +244,7 @@ def draw(logits: Tensor, temperature_N: Tensor, top_p_N: Tensor, uniform_N: Tens
     `top_p` narrows what is drawn, not what is reported.
     """
     greedy = temperature_N == 0
-    scores = logits.float().div_(torch.where(greedy, 1.0, temperature_N)[:, None])
+    scores = logits.to(torch.float32, copy=True).div_(torch.where(greedy, 1.0, temperature_N)[:, None])
     weights = torch.softmax(scores, dim=-1)
     top, top_id = scores.max(dim=-1)
     # log Z without another pass: the likeliest token has log p = score - log Z.
