@@ -295,7 +295,7 @@ def test_a_wrong_value_is_refused_by_key_and_value(table: str, key: str, value: 
         ({"train": {"learning_rate": -1}}, "train.learning_rate: Input should be greater than 0 or 'auto', found -1"),
         ({"lora": {"targets": "every"}}, "lora.targets: Input should be a list or 'all-linear', found 'every'"),
         ({"data": "rows.jsonl"}, "data: Input should be a table, found 'rows.jsonl'"),
-        ({"sampling": {"stop": [""]}}, "sampling.stop.0: String should have at least 1 character"),
+        ({"sampling": {"stop": [""]}}, "sampling.stop.0: String should have at least 1 character, found ''"),
         ({"sampling": {"stop": ["a", 3]}}, "sampling.stop.1: Input should be a valid string, found 3"),
     ],
 )
