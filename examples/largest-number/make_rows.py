@@ -1,6 +1,6 @@
 """Write train.jsonl and heldout.jsonl: three numbers, of which the largest is asked for.
 
-    python make_rows.py
+python make_rows.py
 """
 
 import json

@@ -280,13 +280,15 @@ def test_several_damaged_checkpoints_are_all_named(store: CheckpointStore, tmp_p
     assert ["step-000003" in told[0], "step-000002" in told[1]] == [True, True]
 
 
-def test_without_any_valid_checkpoint_there_is_none(store: CheckpointStore, tmp_path: Path) -> None:
+def test_before_the_first_checkpoint_there_is_none(store: CheckpointStore) -> None:
     assert newest(store) == (None, [])
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_does_not_start_over(store: CheckpointStore, tmp_path: Path) -> None:
     save(store, 1)
     truncate(tmp_path / "checkpoints" / "step-000001")
-    step, told = newest(store)
-    assert step is None
-    assert len(told) == 1
+    with pytest.raises(CheckpointError, match="every checkpoint is damaged, 1 of them"):
+        newest(store)
 
 
 def test_what_is_not_in_the_manifest_does_no_harm(store: CheckpointStore) -> None:

@@ -88,8 +88,13 @@ class CheckpointStore:
         return max(measured, key=lambda entry: entry[:2])[2] if measured else None
 
     def newest_valid(self, on_damage: Callable[[str], None]) -> Checkpoint | None:
-        """The newest checkpoint whose files all match; `on_damage` hears of each one skipped."""
-        for path in reversed(self._paths()):
+        """The newest checkpoint whose files all match; `on_damage` hears of each one skipped.
+
+        None where there is no checkpoint yet; CheckpointError where all are damaged, since to
+        start over would throw the steps that they stand for away.
+        """
+        paths = self._paths()
+        for path in reversed(paths):
             try:
                 checkpoint = read_checkpoint(path)
                 verify(checkpoint)
@@ -97,6 +102,11 @@ class CheckpointStore:
                 on_damage(f"{error.message}; going back to the checkpoint before it")
             else:
                 return checkpoint
+        if paths:
+            raise CheckpointError(
+                f"{self._folder}: every checkpoint is damaged, {len(paths)} of them; "
+                "bring one back from a copy, or start a new run"
+            )
         return None
 
     def sweep(self, after: int) -> None:
