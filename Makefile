@@ -16,11 +16,11 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "strop needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check 'pip==26.3'
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[server]'
 	@touch $@
 
 $(VENV)/installed-dev: $(VENV)/installed
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[tensorboard,wandb,mlflow]' --group dev
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[server,postgres,tensorboard,wandb,mlflow]' --group dev
 	@touch $@
 
 demo: install

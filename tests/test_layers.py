@@ -4,7 +4,10 @@ core    config errors metrics seeds types
 parts   data envs policy rewards store          on core
         rollout                                 on envs and rewards
 uses    train evals                             on parts and rollout
-roots   worker cli                              on everything below
+        jobs                                    on store
+        serve                                   on policy
+fronts  api                                     on parts and uses, but not on models
+roots   worker app cli                          on everything below
 """
 
 from __future__ import annotations
@@ -30,15 +33,19 @@ ALLOWED: Mapping[str, frozenset[str]] = {
     "rollout": CORE | {"envs", "rewards"},
     "train": CORE | {"data", "policy", "rollout"},
     "evals": CORE | {"data", "rollout"},
-    "worker": CORE | PARTS | {"rollout", "train", "evals"},
-    "cli": CORE | PARTS | {"evals", "worker"},
+    "jobs": CORE | {"store"},
+    "serve": CORE | {"policy"},
+    "api": CORE | PARTS | {"rollout", "evals", "jobs", "serve"},
+    "worker": CORE | PARTS | {"rollout", "train", "evals", "serve"},
+    "app": CORE | PARTS | {"evals", "jobs", "serve", "api"},
+    "cli": CORE | PARTS | {"evals", "jobs", "worker", "app"},
     "": frozenset(),
     "__main__": frozenset({"cli"}),
 }
 
 # Only code in these may reach torch; `policy.catalogue` may not, since servers use it too.
-WITH_TORCH = frozenset({"policy", "train", "worker"})
-WITHOUT_TORCH = frozenset({"strop.policy.catalogue"})
+WITH_TORCH = frozenset({"policy", "train", "serve", "worker"})
+WITHOUT_TORCH = frozenset({"strop.policy.catalogue", "strop.serve.client", "strop.serve.supervisor", "strop.serve.wire"})
 
 # Imports inside a function, beside those of the command line.
 LATE = frozenset({("strop.rewards.verdict", "asyncio")})  # half of the start-up time of a reward process

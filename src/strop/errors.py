@@ -8,7 +8,16 @@
     ├── TooManyFailures         more groups failed than the configuration allows
     ├── TrainingDiverged        several steps in a row without a finite loss and gradient
     ├── RunError                a run folder that is missing, damaged or in use
-    └── CheckpointError         a checkpoint that is missing or damaged
+    ├── CheckpointError         a checkpoint that is missing or damaged
+    ├── DatabaseError           a database that cannot be opened or upgraded
+    ├── ServerError             a server that cannot start
+    ├── NotFound                something that a client names and that does not exist
+    ├── Conflict                a request that the present state of a thing does not allow
+    ├── InvalidRequest          a request that is malformed, or asks for what strop does not do
+    ├── Forbidden               a request without a valid key, or from a foreign page
+    ├── TooLarge                a body or a file over a limit
+    ├── RateLimited             more requests than a key may make
+    └── Unavailable             a model process that is down, starting, or has a full queue
 
 A failure that costs one group only (a reward that raised, say) is no exception: it is
 recorded on the rollout as `types.Failure` and counted.
@@ -74,3 +83,57 @@ class CheckpointError(StropError):
     """A checkpoint that is missing or damaged."""
 
     code = "invalid_checkpoint"
+
+
+class DatabaseError(StropError):
+    """A database that cannot be opened or upgraded."""
+
+    code = "invalid_database"
+
+
+class ServerError(StropError):
+    """A server that cannot start: its folder, its port, its settings."""
+
+    code = "invalid_server"
+
+
+class NotFound(StropError):
+    """Something that a client names and that does not exist."""
+
+    code = "not_found"
+
+
+class Conflict(StropError):
+    """A request that the present state of a thing does not allow."""
+
+    code = "conflict"
+
+
+class InvalidRequest(StropError):
+    """A request that is malformed, or asks for what strop does not do; `param` is the field."""
+
+    code = "invalid_request"
+
+
+class Forbidden(StropError):
+    """A request without a valid key, or made by a foreign page."""
+
+    code = "forbidden"
+
+
+class TooLarge(StropError):
+    """A body or a file over a limit."""
+
+    code = "too_large"
+
+
+class RateLimited(StropError):
+    """More requests than a key may make."""
+
+    code = "rate_limit_exceeded"
+
+
+class Unavailable(StropError):
+    """A model process that is down, is starting, or has a full queue: worth another try."""
+
+    code = "unavailable"

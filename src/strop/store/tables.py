@@ -1,0 +1,341 @@
+"""Tables of the server's database, the same for SQLite and PostgreSQL.
+
+`seq` grows with every insert and orders lists, whatever the clock says; `id` is what clients
+see. Times are seconds since 1970. JSON columns hold text: what is in them is not searched.
+
+A run, its steps, metrics, prompts, rollouts and checkpoints are a copy of its folder and can
+be made again from it; the rest exists here only.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+metadata = MetaData(
+    naming_convention={"ix": "ix_%(table_name)s_%(column_0_N_name)s", "uq": "uq_%(table_name)s_%(column_0_N_name)s"}
+)
+
+# SQLite numbers rows by itself only for a column that is exactly INTEGER.
+_Seq = BigInteger().with_variant(Integer(), "sqlite")
+
+
+def _seq() -> Column[int]:
+    return Column("seq", _Seq, primary_key=True, autoincrement=True)
+
+
+def _id() -> Column[str]:
+    return Column("id", Text, nullable=False, unique=True)
+
+
+def _time(name: str = "created_at", nullable: bool = False) -> Column[float]:
+    return Column(name, Float(53), nullable=nullable)
+
+
+def _run() -> Column[int]:
+    return Column("run", _Seq, ForeignKey("runs.seq", ondelete="CASCADE"), nullable=False)
+
+
+files = Table(
+    "files",
+    metadata,
+    _seq(),
+    _id(),
+    _time(),
+    Column("filename", Text, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("rows", Integer),  # of JSONL; None for other files
+    Column("status", Text, nullable=False),  # uploaded, processed, error
+    Column("status_details", Text),
+    _time("expires_at", nullable=True),
+    sqlite_autoincrement=True,
+)
+
+datasets = Table(
+    "datasets",
+    metadata,
+    _seq(),
+    _id(),
+    _time(),
+    Column("name", Text, nullable=False, unique=True),
+    Column("description", Text, nullable=False, server_default=""),
+    Column("file_id", Text, ForeignKey("files.id"), nullable=False),
+    sqlite_autoincrement=True,
+)
+
+rewards = Table(
+    "rewards",
+    metadata,
+    _seq(),
+    _id(),
+    _time(),
+    Column("name", Text, nullable=False, unique=True),
+    Column("latest", Integer, nullable=False),  # newest version
+    sqlite_autoincrement=True,
+)
+
+reward_versions = Table(
+    "reward_versions",
+    metadata,
+    _seq(),
+    _time(),
+    Column("reward", _Seq, ForeignKey("rewards.seq", ondelete="CASCADE"), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("kind", Text, nullable=False),  # python, grader
+    Column("source", Text, nullable=False),  # Python code, or a grader's JSON
+    Column("env", Text, nullable=False, server_default="[]"),  # JSON: names of secrets
+    UniqueConstraint("reward", "version"),
+    sqlite_autoincrement=True,
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    _seq(),
+    _id(),
+    _time(),
+    Column("name", Text, nullable=False),
+    Column("status", Text, nullable=False, index=True),  # jobs.states.JobStatus
+    Column("wanted", Text),  # pause or cancel, until the worker has done it
+    Column("reason", Text),  # why it waits, was restarted, paused or failed: for people
+    Column("error_code", Text),
+    Column("error_param", Text),
+    Column("model", Text, nullable=False),
+    Column("config", Text, nullable=False),  # JSON of the RunConfig
+    Column("request", Text, nullable=False),  # JSON: what the client sent, echoed in answers
+    Column("training_file", Text),
+    Column("validation_file", Text),
+    Column("fine_tuned_model", Text, unique=True),
+    Column("forked_from", Text),  # id of a checkpoint
+    Column("run_id", Text),
+    Column("folder", Text, nullable=False),  # run folder, relative to the data folder
+    Column("queued_seq", BigInteger, nullable=False),  # place in the queue
+    _time("started_at", nullable=True),
+    _time("finished_at", nullable=True),
+    Column("restarts", Integer, nullable=False, server_default="0"),
+    # The lease: who runs the job. Every change by a runner names the token that it was given.
+    Column("token", Integer, nullable=False, server_default="0"),
+    Column("lease_owner", Text),
+    _time("lease_expires_at", nullable=True),
+    Column("pid", Integer),
+    Column("pid_started_at", Float(53)),
+    sqlite_autoincrement=True,
+)
+
+events = Table(
+    "events",
+    metadata,
+    _seq(),
+    _time(),
+    Column("job", _Seq, ForeignKey("jobs.seq", ondelete="CASCADE"), nullable=False),
+    Column("level", Text, nullable=False),  # info, warn, error
+    Column("type", Text, nullable=False),  # message, metrics
+    Column("message", Text, nullable=False),
+    Column("data", Text),  # JSON
+    Column("once", Text),  # a second event of the same job with this key is not recorded
+    UniqueConstraint("job", "once"),
+    Index(None, "job", "seq"),
+    sqlite_autoincrement=True,
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    _seq(),
+    _id(),
+    _time(),
+    Column("path", Text, nullable=False, unique=True),  # relative where it lies in the data folder
+    Column("name", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("config", Text, nullable=False),  # JSON of the RunConfig
+    Column("facts", Text, nullable=False, server_default="{}"),  # JSON of run.json
+    Column("state", Text, nullable=False),  # store.rundir.RunState
+    Column("phase", Text),
+    Column("message", Text),
+    Column("step", Integer, nullable=False, server_default="0"),
+    Column("total_steps", Integer),
+    _time("updated_at"),
+    # How far its files were read.
+    Column("metrics_inode", BigInteger),
+    Column("metrics_offset", BigInteger, nullable=False, server_default="0"),
+    Column("checkpoints_stamp", Text),
+    sqlite_autoincrement=True,
+)
+
+steps = Table(
+    "steps",
+    metadata,
+    _run(),
+    Column("step", Integer, nullable=False),
+    Column("digest", BigInteger, nullable=False),  # CRC-32 of its line in metrics.jsonl
+    Column("prompts", Integer, nullable=False),
+    Column("samples", Integer, nullable=False),
+    Column("failed", Integer, nullable=False),
+    Column("truncated", Integer, nullable=False),
+    Column("reward", Float(53)),
+    UniqueConstraint("run", "step"),
+)
+
+metrics = Table(
+    "metrics",
+    metadata,
+    Column("run", _Seq, ForeignKey("runs.seq", ondelete="CASCADE"), primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("step", Integer, primary_key=True),
+    Column("value", Float(53), nullable=False),
+    sqlite_with_rowid=False,
+)
+
+prompts = Table(
+    "prompts",
+    metadata,
+    _seq(),
+    _run(),
+    Column("row", Text, nullable=False),  # id of the row
+    Column("line", Integer, nullable=False),
+    Column("preview", Text, nullable=False),  # the start of its last user turn
+    Column("search", Text, nullable=False),  # the whole conversation, case folded
+    # Of the newest step that it was drawn in.
+    Column("latest_step", Integer, nullable=False),
+    Column("latest_reward", Float(53)),
+    Column("latest_answer", Text, nullable=False),
+    UniqueConstraint("run", "row"),
+    sqlite_autoincrement=True,
+)
+
+rollouts = Table(
+    "rollouts",
+    metadata,
+    _seq(),
+    _run(),
+    Column("prompt", _Seq, ForeignKey("prompts.seq", ondelete="CASCADE"), nullable=False),
+    Column("step", Integer, nullable=False),
+    Column("sample", Integer, nullable=False),
+    Column("reward", Float(53)),
+    Column("advantage", Float(53)),
+    Column("components", Text, nullable=False),  # JSON
+    Column("stop_reason", Text, nullable=False),
+    Column("cause", Text),  # of its failure
+    Column("length", Integer, nullable=False),  # sampled tokens
+    Column("answer", Text, nullable=False),  # the start of its last turn
+    Column("search", Text, nullable=False),  # what the model said, case folded
+    # Where the whole rollout stands in the file of its step.
+    Column("offset", BigInteger, nullable=False),
+    Column("bytes", Integer, nullable=False),
+    UniqueConstraint("run", "step", "prompt", "sample"),
+    Index(None, "prompt", "step", "sample"),
+    Index(None, "run", "reward"),
+    sqlite_autoincrement=True,
+)
+
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    _seq(),
+    _id(),
+    _time(),
+    _run(),
+    Column("step", Integer, nullable=False),
+    Column("path", Text, nullable=False),  # relative to the run folder
+    Column("bytes", BigInteger, nullable=False),
+    Column("validation_reward", Float(53)),
+    Column("state", Text, nullable=False),
+    Column("latest", Boolean, nullable=False),
+    Column("best", Boolean, nullable=False),
+    UniqueConstraint("run", "step"),
+    sqlite_autoincrement=True,
+)
+
+deployments = Table(
+    "deployments",
+    metadata,
+    _seq(),
+    _id(),
+    _time(),
+    Column("name", Text, nullable=False, unique=True),  # what `model` in a chat request says
+    Column("source", Text, nullable=False),  # catalogue name, hub id, folder, or id of a checkpoint
+    Column("path", Text, nullable=False),  # what the engine loads
+    Column("wanted", Text, nullable=False),  # loaded, unloaded
+    Column("settings", Text, nullable=False, server_default="{}"),  # JSON
+    _time("last_used_at", nullable=True),
+    Column("requests", BigInteger, nullable=False, server_default="0"),
+    Column("prompt_tokens", BigInteger, nullable=False, server_default="0"),
+    Column("completion_tokens", BigInteger, nullable=False, server_default="0"),
+    sqlite_autoincrement=True,
+)
+
+evaluations = Table(
+    "evaluations",
+    metadata,
+    _seq(),
+    _id(),
+    _time(),
+    Column("name", Text, nullable=False),
+    Column("status", Text, nullable=False),  # queued, running, succeeded, failed, cancelled
+    Column("reason", Text),
+    Column("model", Text, nullable=False),  # for people
+    Column("spec", Text, nullable=False),  # JSON: model, data, rewards, settings
+    Column("folder", Text, nullable=False),  # relative to the data folder
+    Column("rows_done", Integer, nullable=False, server_default="0"),
+    Column("rows_total", Integer),
+    Column("metrics", Text),  # JSON, once it is done
+    _time("started_at", nullable=True),
+    _time("finished_at", nullable=True),
+    Column("pid", Integer),
+    Column("pid_started_at", Float(53)),
+    sqlite_autoincrement=True,
+)
+
+evaluation_rows = Table(
+    "evaluation_rows",
+    metadata,
+    Column("evaluation", _Seq, ForeignKey("evaluations.seq", ondelete="CASCADE"), primary_key=True),
+    Column("row", Text, primary_key=True),
+    Column("line", Integer, nullable=False),
+    Column("prompt", Text, nullable=False),  # preview
+    Column("reward", Float(53)),  # mean over its samples; None where one failed
+    Column("passed", Integer, nullable=False),
+    Column("samples", Integer, nullable=False),
+    Column("components", Text, nullable=False),  # JSON: means
+    Column("failure", Text),
+    Column("rollouts", Text, nullable=False),  # JSON: the answers with their rewards
+)
+
+keys = Table(
+    "keys",
+    metadata,
+    _seq(),
+    _id(),
+    _time(),
+    Column("name", Text, nullable=False),
+    Column("hash", Text, nullable=False, unique=True),  # SHA-256: the keys are random, 256 bits
+    Column("prefix", Text, nullable=False),  # what people recognise it by
+    _time("last_used_at", nullable=True),
+    _time("revoked_at", nullable=True),
+    sqlite_autoincrement=True,
+)
+
+secrets = Table(
+    "secrets",
+    metadata,
+    _seq(),
+    _time(),
+    _time("updated_at"),
+    Column("name", Text, nullable=False, unique=True),
+    Column("value", LargeBinary, nullable=False),  # encrypted: the key lies beside the database
+    sqlite_autoincrement=True,
+)
