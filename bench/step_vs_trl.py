@@ -83,7 +83,8 @@ def run_trl(case: Case) -> dict[str, Any]:
         return [
             sum(
                 module.grade(
-                    Record({"output_text": completion[0]["content"]}), Record({"metadata": {"ground_truth": truth}})
+                    Record({"output_text": completion[0]["content"]}),
+                    Record({"metadata": Record({"ground_truth": truth})}),
                 ).values()
             )
             for completion, truth in zip(completions, ground_truth, strict=True)
