@@ -14,10 +14,12 @@
     ├── NotFound                something that a client names and that does not exist
     ├── Conflict                a request that the present state of a thing does not allow
     ├── InvalidRequest          a request that is malformed, or asks for what strop does not do
-    ├── Forbidden               a request without a valid key, or from a foreign page
+    ├── Forbidden               a request from a foreign page, or for what its key does not open
+    │   └── Unauthorized        a request without a valid key
     ├── TooLarge                a body or a file over a limit
-    ├── RateLimited             more requests than a key may make
-    └── Unavailable             a model process that is down, starting, or has a full queue
+    └── TryLater                a request that can succeed after `retry_after` seconds
+        ├── RateLimited         more requests than a key may make
+        └── Unavailable         a model process that is down, starting, or has a full queue
 
 A failure that costs one group only (a reward that raised, say) is no exception: it is
 recorded on the rollout as `types.Failure` and counted.
@@ -116,9 +118,15 @@ class InvalidRequest(StropError):
 
 
 class Forbidden(StropError):
-    """A request without a valid key, or made by a foreign page."""
+    """A request made by a foreign page, or for something that its key does not open."""
 
     code = "forbidden"
+
+
+class Unauthorized(Forbidden):
+    """A request without a valid key."""
+
+    code = "invalid_api_key"
 
 
 class TooLarge(StropError):
@@ -127,13 +135,21 @@ class TooLarge(StropError):
     code = "too_large"
 
 
-class RateLimited(StropError):
+class TryLater(StropError):
+    """A request that can succeed after `retry_after` seconds."""
+
+    def __init__(self, message: str, *, param: str | None = None, retry_after: float = 1.0) -> None:
+        super().__init__(message, param=param)
+        self.retry_after = retry_after
+
+
+class RateLimited(TryLater):
     """More requests than a key may make."""
 
     code = "rate_limit_exceeded"
 
 
-class Unavailable(StropError):
-    """A model process that is down, is starting, or has a full queue: worth another try."""
+class Unavailable(TryLater):
+    """A model process that is down, is starting, or has a full queue."""
 
     code = "unavailable"

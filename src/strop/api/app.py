@@ -1,0 +1,60 @@
+"""The application: middleware from the outside in, then one router for each noun."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, FastAPI
+
+from strop import __version__
+from strop.api import errors
+from strop.api.openai import chat, files, graders, jobs, models
+from strop.api.services import Services
+from strop.api.strop import (
+    checkpoints,
+    datasets,
+    deployments,
+    evaluations,
+    keys,
+    logs,
+    rewards,
+    rollouts,
+    runs,
+    secrets,
+    system,
+)
+
+OPENAI = (files, jobs, graders, models, chat)
+STROP = (
+    runs,
+    rollouts,
+    logs,
+    datasets,
+    rewards,
+    checkpoints,
+    deployments,
+    evaluations,
+    keys,
+    secrets,
+    system,
+)
+
+
+def create_app(services: Services) -> FastAPI:
+    """The API over given services. Starts nothing: `strop.app` does, and closes it again."""
+    app = FastAPI(
+        title="strop",
+        version=__version__,
+        docs_url=None,  # their pages fetch scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+        max_body_size=services.settings.max_body_bytes,
+        responses={"4XX": {"model": errors.ErrorBody}, "5XX": {"model": errors.ErrorBody}},
+    )
+    app.state.services = services
+    errors.install(app)
+    v1 = APIRouter(prefix="/v1")
+    for module in OPENAI:
+        v1.include_router(module.router, tags=["openai"])
+    for module in STROP:
+        v1.include_router(module.router, prefix="/strop", tags=["strop"])
+    app.include_router(v1)
+    return app

@@ -1,0 +1,1 @@
+"""Routes with OpenAI's paths and shapes."""

@@ -1,0 +1,1 @@
+"""strop's own routes, under /v1/strop."""
