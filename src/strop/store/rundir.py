@@ -17,20 +17,18 @@ checkpoint, if any. The line in metrics.jsonl is what makes a step count.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TextIO
 
 from strop.config import RunConfig, dump_config, read_config
 from strop.errors import RunError
 from strop.store.files import append_line, json_line, read_lines, write_atomic, write_json
+from strop.store.locks import hold, holder
 from strop.types import Json
 
 
@@ -169,31 +167,17 @@ class RunDir:
 
     def locked(self) -> bool:
         """Whether a process is training the run at this moment."""
-        with open(self.path / ".lock", "a+", encoding="utf-8") as file:
-            return not _try_lock(file)
+        return holder(self._lock_file) is not None
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the run for this process. RunError when another one is training it."""
-        with open(self.path / ".lock", "a+", encoding="utf-8") as file:
-            deadline = time.monotonic() + 1.0
-            while not _try_lock(file):  # `locked` of another process holds it for a moment
-                if time.monotonic() > deadline:
-                    file.seek(0)
-                    raise RunError(f"{self.path} is being trained by process {file.read().strip()}")
-                time.sleep(0.05)
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
+        with hold(self._lock_file, lambda pid: RunError(f"{self.path} is being trained by process {pid}")):
             yield
 
-
-def _try_lock(file: TextIO) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    @property
+    def _lock_file(self) -> Path:
+        return self.path / ".lock"
 
 
 def _read_object(file: Path) -> dict[str, Json]:
