@@ -79,12 +79,15 @@ def run_trl(case: Case) -> dict[str, Any]:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
 
+    def as_record(value: Any) -> Any:
+        return json.loads(json.dumps(value), object_hook=Record)
+
     def reward(completions: list[Any], ground_truth: list[Any], **_: Any) -> list[float]:
         return [
             sum(
                 module.grade(
-                    Record({"output_text": completion[0]["content"]}),
-                    Record({"metadata": Record({"ground_truth": truth})}),
+                    as_record({"output_text": completion[0]["content"]}),
+                    as_record({"metadata": {"ground_truth": truth}}),
                 ).values()
             )
             for completion, truth in zip(completions, ground_truth, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from statistics import fmean, stdev
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from train_cases import failed_group, group, rollout, row
 
 from strop.metrics import group_metrics, mean_advantage, pass_at_k, pass_metrics, prefixed
-from strop.types import Group, StopReason
+from strop.types import Group, Rollout, StopReason
 
 
 def test_reward_is_the_mean_over_all_scored_rollouts() -> None:
@@ -163,3 +164,22 @@ def test_totals_agree_with_plain_statistics(rewards_NG: list[list[float]]) -> No
     assert metrics["max_reward"] == pytest.approx(fmean(max(rewards_G) for rewards_G in rewards_NG))
     assert metrics["reward_group_std"] == pytest.approx(fmean(map(stdev, rewards_NG)))
     assert metrics["reward"] <= metrics["max_reward"] + 1e-9
+
+
+def outside(tokens: int, failed: bool = False) -> Rollout:
+    """What an outside model's server tells of an answer, or that it told nothing."""
+    answer = rollout((), reward=None if failed else 1.0, failure="connection" if failed else None)
+    return dataclasses.replace(answer, entropy=None, counted_tokens=tokens, messages=() if failed else answer.messages)
+
+
+def test_lengths_of_outside_models_are_those_their_server_counted() -> None:
+    metrics = group_metrics([Group(row(), (), (outside(10), outside(20)))])
+    assert metrics["response_length"] == 15
+    assert "entropy" not in metrics
+
+
+def test_an_answer_that_never_came_is_not_an_answer_of_no_tokens() -> None:
+    metrics = group_metrics([Group(row(), (), (outside(10), outside(0, failed=True)))])
+    assert metrics["response_length"] == 10
+    assert metrics["failures/connection"] == 1
+    assert "response_length" not in group_metrics([Group(row(), (), (outside(0, failed=True),))])

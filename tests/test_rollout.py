@@ -69,6 +69,20 @@ def test_every_rollout_is_scored_and_stays_in_its_place() -> None:
     assert sorted((name, index) for name, index, _ in scorer.asked) == [("a", 0), ("a", 1), ("a", 2)]
 
 
+def test_a_rollout_that_failed_while_it_was_played_is_not_scored() -> None:
+    class HalfDown(Playing):
+        async def play(self, row: Row, count: int, params: SamplingParams) -> Group:
+            group = await super().play(row, count, params)
+            failed = dataclasses.replace(group.rollouts[1], failure=Failure("connection", "no answer"))
+            return dataclasses.replace(group, rollouts=(group.rollouts[0], failed))
+
+    scorer = Scoring()
+    group = asyncio.run(run_group(row("a"), 2, PARAMS, HalfDown(), scorer))
+    assert [index for _, index, _ in scorer.asked] == [0]
+    assert group.failure == Failure("connection", "no answer")
+    assert group.rollouts[1].reward is None
+
+
 def test_rollouts_of_a_group_are_scored_at_the_same_time() -> None:
     running = most = 0
 

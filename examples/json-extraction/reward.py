@@ -1,9 +1,10 @@
 """Score an answer against the facts that its row names."""
 
 import json
+from typing import Any
 
 
-def grade(sample, item):
+def grade(sample: Any, item: Any) -> dict[str, float]:
     """1 for the right JSON object, with part of it for each part that is right."""
     truth = item.metadata.ground_truth
     try:

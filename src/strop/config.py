@@ -13,7 +13,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -48,7 +48,9 @@ class DataConfig(_Table):
 class RewardConfig(_Table):
     """`[[rewards]]`: one reward function; several are summed by weight."""
 
-    name: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$", description="Name in metrics and files.")
+    NAME: ClassVar[str] = r"^[A-Za-z][A-Za-z0-9_-]*$"
+
+    name: str = Field(pattern=NAME, description="Name in metrics and files.")
     source: str = Field(description="`file.py:function`, relative to the configuration file.")
     weight: float = Field(1.0, description="Factor in the total reward; 0 logs the score only.")
     timeout_s: float = Field(10.0, gt=0, description="Seconds that one call may take.")
@@ -81,6 +83,7 @@ class TrainConfig(_Table):
     learning_rate: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
         "auto", description="Peak rate; auto goes by method and width."
     )
+    learning_rate_multiplier: float = Field(1.0, gt=0, description="Factor on the peak rate, on auto's too.")
     warmup_ratio: float = Field(0.0, ge=0, lt=1, description="Share of the steps over which the rate rises.")
     schedule: Literal["constant", "linear", "cosine"] = Field("constant", description="After the warm-up.")
     weight_decay: float = Field(0.0, ge=0, description="AdamW's decoupled weight decay.")
@@ -115,6 +118,15 @@ class EvalConfig(_Table):
     pass_threshold: float = Field(1.0, description="A completion passes with at least this total reward.")
 
 
+class WandbConfig(_Table):
+    """`[wandb]`: where the recorder `wandb` puts the run; what is missing is W&B's own default."""
+
+    project: str | None = Field(None, min_length=1, description="Project.")
+    entity: str | None = Field(None, min_length=1, description="User or team.")
+    name: str | None = Field(None, min_length=1, description="Shown name; by default that of the run.")
+    tags: tuple[str, ...] = Field((), description="Tags.")
+
+
 class RunConfig(_Table):
     """Everything that defines a run."""
 
@@ -129,6 +141,7 @@ class RunConfig(_Table):
     train: TrainConfig = TrainConfig()
     lora: LoraConfig = LoraConfig()
     eval: EvalConfig = EvalConfig()
+    wandb: WandbConfig = WandbConfig()
 
     @property
     def clip_bounds(self) -> tuple[float, float]:
@@ -313,4 +326,5 @@ _TABLES: dict[str, type[BaseModel]] = {
     "train": TrainConfig,
     "lora": LoraConfig,
     "eval": EvalConfig,
+    "wandb": WandbConfig,
 }

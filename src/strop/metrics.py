@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from math import comb
 from statistics import fmean, stdev
 
-from strop.types import Group, Reward, StopReason
+from strop.types import Group, Reward, Rollout, StopReason
 
 
 def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
@@ -71,13 +71,22 @@ def _summary(suffix: str, values_NG: Sequence[Sequence[float]]) -> dict[str, flo
 
 
 def _lengths(groups: Sequence[Group]) -> dict[str, float]:
-    rollouts = [rollout for group in groups for rollout in group.rollouts]
-    tokens = sum(rollout.length for rollout in rollouts)
+    rollouts = [rollout for group in groups for rollout in group.rollouts if rollout.answered]
+    if not rollouts:
+        return {}
     return {
         "response_length": fmean(rollout.length for rollout in rollouts),
         "response_length_clip_ratio": fmean(rollout.stop_reason == StopReason.LENGTH for rollout in rollouts),
-        "entropy": sum(rollout.entropy * rollout.length for rollout in rollouts) / max(tokens, 1),
+        **_entropy(rollouts),
     }
+
+
+def _entropy(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """Mean over all tokens; empty where no model tells it."""
+    known = [(rollout.entropy, rollout.length) for rollout in rollouts if rollout.entropy is not None]
+    if not known:
+        return {}
+    return {"entropy": sum(entropy * length for entropy, length in known) / max(sum(n for _, n in known), 1)}
 
 
 def _failures(groups: Sequence[Group]) -> dict[str, float]:

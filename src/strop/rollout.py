@@ -21,13 +21,17 @@ class RolloutScorer(Protocol):
 async def run_group(
     row: Row, count: int, params: SamplingParams, environment: Environment, scorer: RolloutScorer
 ) -> Group:
-    """Play a row `count` times and score every rollout. `params.seed` fixes all chance in it."""
+    """Play a row `count` times and score every rollout. `params.seed` fixes all chance in it.
+
+    A rollout that failed while it was played has no answer to score, and keeps its failure.
+    """
     seed = derive_seed(params.seed, row.id)
     group = await environment.play(row, count, dataclasses.replace(params, seed=seed))
-    scored = await asyncio.gather(
-        *(scorer.score(row, rollout, derive_seed(seed, rollout.index)) for rollout in group.rollouts)
-    )
-    return dataclasses.replace(group, rollouts=tuple(scored))
+
+    async def scored(rollout: Rollout) -> Rollout:
+        return rollout if rollout.failure else await scorer.score(row, rollout, derive_seed(seed, rollout.index))
+
+    return dataclasses.replace(group, rollouts=tuple(await asyncio.gather(*map(scored, group.rollouts))))
 
 
 async def run_groups(

@@ -159,8 +159,8 @@ class Rollout:
     """True exactly for the ids that the sampler returned: only those are trained on."""
     sampler_logprobs_T: tuple[float, ...]
     """Log-probability under the sampler; 0.0 where not sampled."""
-    entropy: float
-    """Mean entropy over the sampled ids, in nats."""
+    entropy: float | None
+    """Mean entropy over the sampled ids, in nats; None where an outside model does not tell it."""
     stop_reason: StopReason
     reward: Reward | None = None
     failure: Failure | None = None
@@ -168,11 +168,18 @@ class Rollout:
     """What the reward functions logged and printed."""
     timing: Mapping[str, float] = field(default_factory=dict)
     """Seconds: `sample`, `reward`."""
+    counted_tokens: int | None = None
+    """Sampled tokens as an outside model's server counted them; its ids stay unknown."""
 
     @property
     def length(self) -> int:
         """Number of sampled tokens."""
-        return sum(self.sampled_mask_T)
+        return sum(self.sampled_mask_T) if self.counted_tokens is None else self.counted_tokens
+
+    @property
+    def answered(self) -> bool:
+        """Whether there is an answer at all, good or bad; none where the endpoint failed."""
+        return bool(self.messages or self.token_ids_T)
 
 
 @dataclass(frozen=True)

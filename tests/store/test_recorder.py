@@ -107,10 +107,17 @@ def test_a_rollout_is_complete_in_itself() -> None:
         "token_ids": [20, 21, 22],
         "sampled_mask": [1, 0, 1],
         "sampler_logprobs": [-0.123457, 0.0, -2.0],
+        "length": 2,
         "entropy": 0.3,
         "logs": "",
         "timing": {"sample": 0.25},
     }
+
+
+def test_an_answer_of_an_outside_model_has_a_length_but_no_ids() -> None:
+    outside = dataclasses.replace(rollout((), reward=1.0), entropy=None, counted_tokens=9)
+    (line,) = rollout_lines(StepRecord(0, {}, (Group(row(), (), (outside,)),), ((),)))
+    assert (line["token_ids"], line["length"], line["entropy"]) == ([], 9, None)
 
 
 def test_a_failed_rollout_names_its_cause_and_has_no_reward() -> None:

@@ -57,7 +57,8 @@ def _rollout(step: int, group: Group, rollout: Rollout, advantage: float | None)
         "token_ids": list(rollout.token_ids_T),
         "sampled_mask": [int(sampled) for sampled in rollout.sampled_mask_T],
         "sampler_logprobs": [round(logprob, 6) for logprob in rollout.sampler_logprobs_T],
-        "entropy": round(rollout.entropy, 6),
+        "length": rollout.length,
+        "entropy": None if rollout.entropy is None else round(rollout.entropy, 6),
         "logs": rollout.logs,
         "timing": {name: round(seconds, 4) for name, seconds in rollout.timing.items()},
     }
