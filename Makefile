@@ -40,6 +40,7 @@ check: $(VENV)/installed-dev
 	$(BIN)/mypy
 
 test: check
+	tests/services.sh
 	$(BIN)/pytest -W error
 
 clean:

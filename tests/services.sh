@@ -1,0 +1,15 @@
+#!/bin/sh
+# Installs the programs that some tests need, from Debian's packages, where this may be done:
+# as root, on a machine with apt-get. Elsewhere those tests are skipped and say why.
+set -u
+wanted=""
+[ -n "$(command -v initdb || ls /usr/lib/postgresql/*/bin/initdb 2>/dev/null)" ] || wanted="$wanted postgresql"
+[ -n "$wanted" ] || exit 0
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    echo "not installed, so some tests will be skipped:$wanted"
+    exit 0
+fi
+export DEBIAN_FRONTEND=noninteractive
+apt-get install --quiet --yes --no-install-recommends $wanted >/dev/null 2>&1 ||
+    { apt-get update --quiet >/dev/null && apt-get install --quiet --yes --no-install-recommends $wanted >/dev/null; } ||
+    echo "could not be installed, so some tests will be skipped:$wanted"
