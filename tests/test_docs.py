@@ -12,7 +12,16 @@ import pytest
 import typer
 
 from strop.cli.main import app
-from strop.config import EvalConfig, LoraConfig, RewardConfig, RunConfig, SamplingConfig, TrainConfig, parse_config
+from strop.config import (
+    EvalConfig,
+    LoraConfig,
+    RewardConfig,
+    RunConfig,
+    SamplingConfig,
+    TrainConfig,
+    WandbConfig,
+    parse_config,
+)
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -48,7 +57,9 @@ def test_every_command_stands_in_the_readme(name: str) -> None:
     assert re.search(rf"`(strop {group} )?{last}\b" if group else rf"`strop {last}\b", TEXT)
 
 
-@pytest.mark.parametrize("table", [RunConfig, RewardConfig, SamplingConfig, TrainConfig, LoraConfig, EvalConfig])
+@pytest.mark.parametrize(
+    "table", [RunConfig, RewardConfig, SamplingConfig, TrainConfig, LoraConfig, EvalConfig, WandbConfig]
+)
 def test_every_key_of_the_configuration_is_documented(table: type[RunConfig]) -> None:
     assert [name for name in table.model_fields if f"`{name}`" not in TEXT and f"[{name}]" not in TEXT] == []
 

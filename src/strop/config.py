@@ -13,7 +13,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -33,6 +33,9 @@ CLIP_BOUNDS: dict[Loss, tuple[float, float]] = {
     "gspo": (3e-4, 4e-4),
 }
 
+REWARD_NAME = r"^[A-Za-z][A-Za-z0-9_-]*$"
+"""What the name of a reward function looks like."""
+
 
 class _Table(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False, allow_inf_nan=False)
@@ -48,9 +51,7 @@ class DataConfig(_Table):
 class RewardConfig(_Table):
     """`[[rewards]]`: one reward function; several are summed by weight."""
 
-    NAME: ClassVar[str] = r"^[A-Za-z][A-Za-z0-9_-]*$"
-
-    name: str = Field(pattern=NAME, description="Name in metrics and files.")
+    name: str = Field(pattern=REWARD_NAME, description="Name in metrics and files.")
     source: str = Field(description="`file.py:function`, relative to the configuration file.")
     weight: float = Field(1.0, description="Factor in the total reward; 0 logs the score only.")
     timeout_s: float = Field(10.0, gt=0, description="Seconds that one call may take.")

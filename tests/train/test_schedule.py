@@ -65,3 +65,9 @@ def test_auto_goes_by_method_and_falls_with_the_width(method: Any, rate: float) 
     config = TrainConfig(method=method)
     assert peak_rate(config, hidden_size=576) == pytest.approx(rate)
     assert peak_rate(config, hidden_size=1152) == pytest.approx(rate / 2)
+
+
+@pytest.mark.parametrize(("configured", "rate"), [("auto", 1e-4), (3e-5, 1.5e-5)])
+def test_the_multiplier_is_a_factor_on_either(configured: Any, rate: float) -> None:
+    config = TrainConfig(learning_rate=configured, learning_rate_multiplier=0.5)
+    assert peak_rate(config, hidden_size=576) == pytest.approx(rate)

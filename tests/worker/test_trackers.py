@@ -12,7 +12,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from train_cases import config
 
-from strop.config import RunConfig
+from strop.config import RunConfig, WandbConfig
 from strop.errors import ConfigError
 from strop.types import StepRecord
 from strop.worker.trackers import Tracker, open_trackers
@@ -78,6 +78,15 @@ def test_wandb_gets_configuration_and_metrics_and_goes_on_after_resuming(
     assert logged == [(3, METRICS), "finished"]
     # The folder's name is the run's identity, so that a resumed run goes on with its curve.
     assert (settings["name"], settings["id"], settings["resume"]) == ("case", "case-1", "allow")
+
+
+def test_wandb_puts_the_run_where_the_configuration_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings: dict[str, Any] = {}
+    monkeypatch.setitem(sys.modules, "wandb", fake_module("wandb", init=lambda **given: settings.update(given)))
+    table = WandbConfig(project="sums", name="third try", tags=("rft",))
+    open_trackers(with_recorders("wandb").model_copy(update={"wandb": table}), tmp_path / "case-1")
+    assert (settings["project"], settings["name"], settings["tags"]) == ("sums", "third try", ("rft",))
+    assert "entity" not in settings
     assert settings["config"]["train"]["batch_size"] == 4
 
 

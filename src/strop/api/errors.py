@@ -114,7 +114,8 @@ async def _on_invalid(request: Request, error: Any) -> JSONResponse:
     if fault["type"] == "json_invalid":
         message = f"the body is no valid JSON: {fault.get('ctx', {}).get('error', 'it cannot be parsed')}"
         return envelope(400, message, "invalid_json")
-    param = param_of(fault["loc"])
+    unknown = (fault["ctx"]["key"],) if fault["type"] == "unknown_key" else ()  # see api.bodies
+    param = param_of((*fault["loc"], *unknown))
     return envelope(400, f"{param or 'body'}: {fault['msg']}", "invalid_request", param)
 
 

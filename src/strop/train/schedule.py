@@ -13,10 +13,11 @@ _RATES = {"lora": 2e-4, "full": 1e-5}
 
 
 def peak_rate(config: TrainConfig, hidden_size: int) -> float:
-    """The configured peak, or for `auto` one by method and width of the model."""
-    if config.learning_rate != "auto":
-        return config.learning_rate
-    return float(f"{_RATES[config.method] * _WIDTH / hidden_size:.3g}")
+    """The configured peak, or for `auto` one by method and width of the model; times its multiplier."""
+    rate = config.learning_rate
+    if rate == "auto":
+        rate = float(f"{_RATES[config.method] * _WIDTH / hidden_size:.3g}")
+    return rate * config.learning_rate_multiplier
 
 
 def rate_at(step: int, total: int, peak: float, config: TrainConfig) -> float:

@@ -43,11 +43,15 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """A W&B run; `WANDB_PROJECT`, `WANDB_MODE` and the other variables of W&B apply."""
+    """A W&B run; `[wandb]`, `WANDB_PROJECT`, `WANDB_MODE` and the other variables of W&B apply."""
 
     def __init__(self, module: Any, config: RunConfig, folder: Path) -> None:
         self._run = module.init(
-            name=config.name, id=folder.name, resume="allow", dir=str(folder), config=config.model_dump(mode="json")
+            **{"name": config.name, **config.wandb.model_dump(exclude_defaults=True)},
+            id=folder.name,
+            resume="allow",
+            dir=str(folder),
+            config=config.model_dump(mode="json"),
         )
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
