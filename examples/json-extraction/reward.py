@@ -9,7 +9,7 @@ def grade(sample: Any, item: Any) -> dict[str, float]:
     truth = item.metadata.ground_truth
     try:
         answer = json.loads(sample.output_text)
-    except ValueError:
+    except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict):
         return {"format": 0.0, "name": 0.0, "age": 0.0}

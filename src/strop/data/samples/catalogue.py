@@ -1,0 +1,86 @@
+"""The sample data sets by name: their rows, and the reward function that fits each of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Literal
+
+from strop.data.samples import coding, json_extraction, maths, search_qa, short_answers
+from strop.data.samples.base import Fields, Splits
+from strop.errors import NotFound
+
+Split = Literal["train", "validation"]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A data set that strop can make."""
+
+    name: str
+    title: str
+    description: str
+    """One line: what a row asks, and what is scored."""
+    make: Callable[[], Splits]
+
+    def rows(self, split: Split) -> tuple[Fields, ...]:
+        """The rows of one part, the same every time."""
+        splits = self.make()
+        return splits.train if split == "train" else splits.validation
+
+    def lines(self, split: Split) -> Iterator[bytes]:
+        """The rows as a data file has them."""
+        for row in self.rows(split):
+            yield (json.dumps(row, ensure_ascii=False) + "\n").encode()
+
+    @property
+    def reward(self) -> str:
+        """Python source of its reward function, `grade`."""
+        file = files("strop.data.samples") / "rewards" / f"{self.name.replace('-', '_')}.py"
+        return file.read_text(encoding="utf-8")
+
+
+SAMPLES: Mapping[str, Sample] = {
+    sample.name: sample
+    for sample in (
+        Sample(
+            "json-extraction",
+            "JSON extraction",
+            "A sentence about a person becomes JSON with name and age; each part of the object is scored.",
+            json_extraction.make,
+        ),
+        Sample(
+            "maths",
+            "Maths",
+            "Sums and short word problems with whole numbers; the last number of the answer counts.",
+            maths.make,
+        ),
+        Sample(
+            "coding",
+            "Coding",
+            "Small Python functions; scored by five tests each, run apart from everything else.",
+            coding.make,
+        ),
+        Sample(
+            "search-qa",
+            "Search QA",
+            "A question about a short passage that holds the answer; scored by the words in common.",
+            search_qa.make,
+        ),
+        Sample(
+            "short-answers",
+            "Short answers",
+            "Capitals, elements, young animals and continents; scored against the accepted names.",
+            short_answers.make,
+        ),
+    )
+}
+
+
+def find_sample(name: str) -> Sample:
+    """The sample of a name. Raises NotFound that lists the names there are."""
+    if name not in SAMPLES:
+        raise NotFound(f"there is no sample {name!r}; there are {', '.join(SAMPLES)}", param="sample")
+    return SAMPLES[name]
