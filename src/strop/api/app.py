@@ -6,6 +6,10 @@ from fastapi import APIRouter, FastAPI
 
 from strop import __version__
 from strop.api import errors
+from strop.api.auth import Auth, RateLimit
+from strop.api.errors import CATCH_ALL, METHODS, no_such_path
+from strop.api.exchange import Exchange
+from strop.api.guard import ContentTypes, Guard
 from strop.api.openai import chat, files, graders, jobs, models
 from strop.api.services import Services
 from strop.api.strop import (
@@ -57,4 +61,17 @@ def create_app(services: Services) -> FastAPI:
     for module in STROP:
         v1.include_router(module.router, prefix="/strop", tags=["strop"])
     app.include_router(v1)
+    app.add_api_route("/v1/{path:path}", no_such_path, methods=list(METHODS), name=CATCH_ALL, include_in_schema=False)
+    _wrap(app, services)
     return app
+
+
+def _wrap(app: FastAPI, services: Services) -> None:
+    """Put middleware around the app; what is added last sees a request first."""
+    settings = services.settings
+    app.add_middleware(ContentTypes)
+    if settings.loopback:
+        app.add_middleware(Guard)
+    else:
+        app.add_middleware(Auth, services.keys, RateLimit(settings.requests_per_minute))
+    app.add_middleware(Exchange, observer=lambda scope, status, seconds: None)

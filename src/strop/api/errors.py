@@ -8,16 +8,17 @@ from __future__ import annotations
 import errno
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DataError, OperationalError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
+from starlette.routing import Match
 
 from strop import errors
 from strop.errors import StropError
@@ -41,6 +42,9 @@ STATUS: Mapping[type[StropError], int] = {
     errors.RunError: 400,
     errors.CheckpointError: 400,
 }
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+CATCH_ALL = "unknown"
+"""Name of the route for every path under /v1 that has no other."""
 _TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -71,12 +75,14 @@ class ErrorBody(BaseModel):
 
 def install(app: FastAPI) -> None:
     """Let the app answer every exception with an envelope."""
-    app.add_exception_handler(StropError, _on_strop_error)
-    app.add_exception_handler(RequestValidationError, _on_invalid)
-    app.add_exception_handler(HTTPException, _on_http)
-    app.add_exception_handler(OSError, _on_os_error)
-    app.add_exception_handler(OperationalError, _on_database_error)
-    app.add_exception_handler(Exception, _on_defect)
+    for kind, handler in _HANDLERS.items():
+        app.add_exception_handler(kind, handler)
+
+
+async def respond(request: Request, error: Exception) -> JSONResponse:
+    """The answer to an exception, whatever it is."""
+    handler = next((handler for kind, handler in _HANDLERS.items() if isinstance(error, kind)), _on_defect)
+    return await handler(request, error)
 
 
 def envelope(
@@ -131,22 +137,34 @@ def param_of(location: Sequence[int | str]) -> str | None:
 async def _on_http(request: Request, error: Any) -> JSONResponse:
     """What the framework itself refuses: unknown paths, wrong methods, bodies over the limit."""
     status = error.status_code
-    if status == 404:
+    if status in (404, 405):
         return no_such_path(request)
     if status == 413:
         return answer(errors.TooLarge("the body is over the limit of this path; send less"))
-    if status == 405:
-        return envelope(405, f"{request.method} is not possible for {request.url.path}", "method_not_allowed")
     return envelope(status, str(error.detail), HTTPStatus(status).phrase.lower().replace(" ", "_"), None, error.headers)
 
 
 def no_such_path(request: Request) -> JSONResponse:
-    """The answer to a path that nothing is served under."""
+    """The answer where nothing is served: another method for this path, or a hint at /v1."""
     path = request.url.path
+    allowed = _methods(request)
+    if allowed:
+        message = f"{request.method} {path}: no such method here, but {', '.join(allowed)}"
+        return envelope(405, message, "method_not_allowed", None, {"allow": ", ".join(allowed)})
     message = f"{request.method} {path}: no such path"
     if path != "/v1" and not path.startswith("/v1/"):
         message += f"; the API lies under /v1: add it to the base URL, as in {request.base_url}v1"
     return envelope(404, message, "unknown_url")
+
+
+def _methods(request: Request) -> list[str]:
+    """Methods that the path of a request knows; those of the catch-all do not count."""
+    routes = [route for route in request.app.routes if getattr(route, "name", None) != CATCH_ALL]
+    return [
+        method
+        for method in METHODS
+        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
+    ]
 
 
 async def _on_os_error(request: Request, error: Any) -> JSONResponse:
@@ -165,7 +183,22 @@ async def _on_database_error(request: Request, error: Any) -> JSONResponse:
     return answer(errors.Unavailable(message, retry_after=5))
 
 
+async def _on_database_refusal(request: Request, error: Any) -> JSONResponse:
+    """PostgreSQL stores no NUL in a text, and no number beyond its type."""
+    return answer(errors.InvalidRequest("a value holds a NUL character, or a number that is too large to store"))
+
+
 async def _on_defect(request: Request, error: Exception) -> JSONResponse:
     """Something that we did not foresee: the log has the traceback, the client the request's id."""
     log.error("%s %s", request.method, request.url.path, exc_info=error)
     return envelope(500, "the server failed on this request; its log has the reason", "internal_error")
+
+
+_HANDLERS: Mapping[type[Exception], Callable[[Request, Any], Awaitable[JSONResponse]]] = {
+    StropError: _on_strop_error,
+    RequestValidationError: _on_invalid,
+    HTTPException: _on_http,
+    OSError: _on_os_error,
+    OperationalError: _on_database_error,
+    DataError: _on_database_refusal,
+}

@@ -1,0 +1,104 @@
+"""One request and its answer: an id, safe headers, a line in the log, and no way to fall through."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable
+
+import anyio
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from strop.api.errors import respond
+from strop.api.guard import has_body
+
+log = logging.getLogger("strop.api")
+
+Observer = Callable[[Scope, int, float], None]
+"""Hears of every answer: the scope with its route, the status, and the seconds until its last byte."""
+
+_DRAINED_BYTES = 64 * 1024 * 1024
+_DRAINED_S = 10.0
+
+# Nothing of the API is for a browser to run, frame, or keep.
+_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "x-frame-options": "DENY",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "cache-control": "no-store",
+}
+
+
+class Exchange:
+    """ASGI middleware, the outermost."""
+
+    def __init__(self, app: ASGIApp, observer: Observer) -> None:
+        self._app = app
+        self._observer = observer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        exchange = _Exchange(scope, receive, send)
+        try:
+            await self._app(scope, exchange.receive, exchange.send)
+        except Exception as error:
+            if exchange.status is not None:
+                raise  # half an answer is out: the connection ends
+            await (await respond(Request(scope), error))(scope, exchange.receive, exchange.send)
+        finally:
+            seconds = time.perf_counter() - exchange.started
+            status = exchange.status or 499  # the client went away before there was an answer
+            self._observer(scope, status, seconds)
+            _note(scope, status, seconds)
+
+
+class _Exchange:
+    """What the middleware has to remember of one request."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._scope, self._receive, self._send = scope, receive, send
+        headers = Headers(scope=scope)
+        self._body_left = has_body(headers) and "expect" not in headers
+        self.started = time.perf_counter()
+        self.status: int | None = None
+        scope.setdefault("state", {})["request_id"] = f"req_{secrets.token_hex(12)}"
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.disconnect" or not message.get("more_body", False):
+            self._body_left = False
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            await self._drain()
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            headers["x-request-id"] = self._scope["state"]["request_id"]
+            for name, value in _HEADERS.items():
+                headers.setdefault(name, value)
+        await self._send(message)
+
+    async def _drain(self) -> None:
+        """Read what the client still sends: it hears the answer only once it has sent its body.
+
+        Up to a limit: to take in a body of any size only to refuse it would help an attacker.
+        """
+        size = 0
+        with anyio.move_on_after(_DRAINED_S):
+            while self._body_left and size < _DRAINED_BYTES:
+                size += len((await self.receive()).get("body", b""))
+
+
+def _note(scope: Scope, status: int, seconds: float) -> None:
+    """A line in the log. Never the query or a header: those may hold what nobody else should read."""
+    state = scope["state"]
+    key = f" key {state['key']!r}" if "key" in state else ""
+    log.info("%s %r %d %.0f ms %s%s", scope["method"], scope["path"], status, seconds * 1000, state["request_id"], key)
