@@ -1,63 +1,222 @@
-"""Figures about evaluations, with the uncertainty that few rows leave."""
+"""Figures about evaluations, with the uncertainty that few rows leave. Pure functions.
+
+The rows are the independent draws, not the samples of one row: a mean is over rows, and its
+interval tells how much another draw of rows could have changed it (Miller 2024,
+arXiv:2411.00640). It is Student's; for values that are all 0 or 1 it is Wilson's score
+interval, since the other has no width where every row passed (Bowyer et al. 2025,
+arXiv:2503.01747). All intervals are two-sided, 95 %.
+
+Two models are compared on the same rows, by the difference of each, and tested by flipping
+the signs of these: were the models alike, each difference could as well be its opposite
+(Fisher 1935, The Design of Experiments, chapter 3).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import erfc, sqrt
 from statistics import fmean, stdev
 
+from strop.metrics import pass_at_k
 from strop.types import Group
 
-# Two-sided 95 % of the normal distribution.
-_Z95 = 1.96
+_Z = 1.959964
+# Student's quantiles for 1 and 2 degrees of freedom, where the expansion below is too coarse.
+_T = {1: 12.706, 2: 4.303}
+_EXACT_ROWS = 16
+"""Up to so many differing rows, every pattern of signs is tried: 65,536 of them."""
+_EQUAL = 1e-9
+"""Rewards that differ by less are equal: sums of floats in another order are."""
+
+
+@dataclass(frozen=True)
+class RowResult:
+    """What the answers to one row came to."""
+
+    row: str
+    """Id of the row."""
+    reward: float | None
+    """Mean over the samples; None where one of them could not be scored."""
+    passed: int
+    """Samples with at least the reward that counts as a pass."""
+    samples: int
+    components: Mapping[str, float]
+    """Mean of each reward component over the samples."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over rows and half the width of its 95 % confidence interval."""
+    """A mean over rows with its 95 % confidence interval."""
 
     mean: float
-    margin: float | None
+    low: float | None
     """None with a single row, which says nothing about the others."""
+    high: float | None
 
     def __str__(self) -> str:
-        return f"{self.mean:.3f}" + ("" if self.margin is None else f" ± {self.margin:.3f}")
+        return f"{self.mean:.3f}" + ("" if self.low is None else f" [{self.low:.3f}, {self.high:.3f}]")
+
+
+@dataclass(frozen=True)
+class Report:
+    """One model on a data set."""
+
+    rows: int
+    scored: int
+    """Rows whose samples could all be scored: the figures are over these."""
+    reward: Estimate | None
+    """None where no row could be scored; then the other figures are empty."""
+    pass_at: Mapping[int, Estimate]
+    """Chance that at least one of k answers passes, for k = 1, 2, 4 … and the number of samples."""
+    components: Mapping[str, Estimate]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two models on the same rows."""
+    """Two models on the rows that both could be scored on."""
 
+    rows: int
     before: Estimate
     after: Estimate
     change: Estimate
-    """Of the paired differences: row by row, so that hard and easy rows cancel out."""
+    """Of the rows' mean rewards, paired: so hard and easy rows cancel out."""
+    pass_change: Estimate
+    """Of the share of passing samples, likewise."""
+    components: Mapping[str, Estimate]
+    """Change of each component that both have."""
     better: int
     """Rows whose mean reward rose."""
     worse: int
+    equal: int
+    p_value: float
+    """Chance of a mean change at least as large if the models were alike."""
 
 
-def row_means(groups: Sequence[Group]) -> dict[str, float]:
-    """Mean reward of each scored row, by row id."""
-    return {group.row.id: fmean(group.rewards_G) for group in groups if group.failure is None}
+def row_result(group: Group, threshold: float) -> RowResult:
+    """The result of a group; an answer passes with at least `threshold`."""
+    failed = group.failure is not None
+    rewards = [rollout.reward for rollout in group.rollouts if rollout.reward is not None]
+    names = dict.fromkeys(name for reward in rewards for name in reward.components)
+    return RowResult(
+        row=group.row.id,
+        reward=None if failed else fmean(reward.total for reward in rewards),
+        passed=sum(reward.total >= threshold for reward in rewards),
+        samples=len(group.rollouts),
+        components={
+            name: fmean(reward.components[name] for reward in rewards if name in reward.components) for name in names
+        },
+    )
+
+
+def report(results: Iterable[RowResult]) -> Report:
+    """The figures of one model."""
+    every = list(results)
+    scored = [result for result in every if result.reward is not None]
+    names = dict.fromkeys(name for result in scored for name in result.components)
+    return Report(
+        rows=len(every),
+        scored=len(scored),
+        reward=estimate([result.reward for result in scored if result.reward is not None]) if scored else None,
+        pass_at=_pass_at(scored),
+        components={
+            name: estimate([result.components[name] for result in scored if name in result.components])
+            for name in names
+        },
+    )
+
+
+def compare(before: Iterable[RowResult], after: Iterable[RowResult]) -> Comparison | None:
+    """Paired comparison over the rows that both could be scored on; None where there is none."""
+    later = {result.row: result for result in after if result.reward is not None}
+    pairs = [(first, later[first.row]) for first in before if first.reward is not None and first.row in later]
+    if not pairs:
+        return None
+    changes = [_change(first.reward, second.reward) for first, second in pairs]
+    names = [name for name in pairs[0][0].components if all(name in r.components for pair in pairs for r in pair)]
+    return Comparison(
+        rows=len(pairs),
+        before=estimate([first.reward for first, _ in pairs if first.reward is not None]),
+        after=estimate([second.reward for _, second in pairs if second.reward is not None]),
+        change=_student(changes),
+        pass_change=_student(
+            [second.passed / second.samples - first.passed / first.samples for first, second in pairs]
+        ),
+        components={
+            name: _student([second.components[name] - first.components[name] for first, second in pairs])
+            for name in names
+        },
+        better=sum(change > 0 for change in changes),
+        worse=sum(change < 0 for change in changes),
+        equal=sum(change == 0 for change in changes),
+        p_value=sign_flip_p(changes),
+    )
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Mean and margin; the rows are the independent draws, not the samples of one row."""
-    margin = _Z95 * stdev(values) / sqrt(len(values)) if len(values) > 1 else None
-    return Estimate(fmean(values), margin)
+    """Mean and interval of one score a row; at least one row."""
+    if len(values) > 1 and all(value in (0, 1) for value in values):
+        return _wilson(fmean(values), len(values))
+    return _student(values)
 
 
-def compare(before: Sequence[Group], after: Sequence[Group]) -> Comparison:
-    """Paired comparison over the rows that both could be scored on."""
-    first, second = row_means(before), row_means(after)
-    shared = [row for row in first if row in second]
-    changes = [second[row] - first[row] for row in shared]
-    return Comparison(
-        before=estimate([first[row] for row in shared]),
-        after=estimate([second[row] for row in shared]),
-        change=estimate(changes),
-        better=sum(change > 0 for change in changes),
-        worse=sum(change < 0 for change in changes),
+def _student(values: Sequence[float]) -> Estimate:
+    mean, count = fmean(values), len(values)
+    if count == 1:
+        return Estimate(mean, None, None)
+    margin = student_quantile(count - 1) * stdev(values) / sqrt(count)
+    return Estimate(mean, mean - margin, mean + margin)
+
+
+def student_quantile(freedom: int) -> float:
+    """The 97.5 % quantile of Student's distribution, to 0.03 (Abramowitz and Stegun 26.7.5)."""
+    if freedom in _T:
+        return _T[freedom]
+    z = _Z
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
     )
+    return sum(term / freedom**power for power, term in enumerate(terms))
+
+
+def sign_flip_p(changes: Sequence[float]) -> float:
+    """Two-sided p-value of the mean of paired differences, by flipping their signs.
+
+    Exact for few differences. For more the sum of flipped differences is taken as normal, with
+    its true deviation; where all differences are as large this is McNemar's test.
+    """
+    moved = [change for change in changes if change != 0]
+    total = abs(sum(moved))
+    if not moved:
+        return 1.0
+    if len(moved) > _EXACT_ROWS:
+        return erfc(total / sqrt(2 * sum(change**2 for change in moved)))
+    sums = [0.0]
+    for change in moved:
+        sums = [part + signed for part in sums for signed in (change, -change)]
+    return sum(abs(part) >= total - _EQUAL for part in sums) / len(sums)
+
+
+def _wilson(share: float, count: int) -> Estimate:
+    """Wilson's score interval of a share (1927, JASA 22:209)."""
+    weight = _Z**2 / count
+    centre = (share + weight / 2) / (1 + weight)
+    margin = _Z * sqrt(share * (1 - share) / count + weight / (4 * count)) / (1 + weight)
+    return Estimate(share, max(0.0, centre - margin), min(1.0, centre + margin))
+
+
+def _pass_at(scored: Sequence[RowResult]) -> dict[int, Estimate]:
+    if not scored:
+        return {}
+    most = min(result.samples for result in scored)
+    sizes = sorted({2**power for power in range(most.bit_length())} | {most})
+    return {size: estimate([pass_at_k(result.passed, result.samples, size) for result in scored]) for size in sizes}
+
+
+def _change(before: float | None, after: float | None) -> float:
+    assert before is not None and after is not None
+    change = after - before
+    return 0.0 if abs(change) < _EQUAL else change
