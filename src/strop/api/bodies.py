@@ -7,9 +7,9 @@ files: what is silently ignored was never asked for.
 from __future__ import annotations
 
 import difflib
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 
@@ -34,19 +34,11 @@ def _auto(value: Any) -> Any:
     return None if value == "auto" else value
 
 
-AutoInt = Annotated[
-    int | None,
-    BeforeValidator(_auto),
-    WithJsonSchema({"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 1}, {"type": "null"}]}),
-]
-"""A whole number, or `auto`, which is read as None."""
+AUTO_INT = BeforeValidator(_auto, Literal["auto"] | int | None)
+"""For a whole number that may be `auto`, which is read as None."""
 
-AutoFloat = Annotated[
-    float | None,
-    BeforeValidator(_auto),
-    WithJsonSchema({"anyOf": [{"const": "auto"}, {"type": "number", "exclusiveMinimum": 0}, {"type": "null"}]}),
-]
-"""A number, or `auto`, which is read as None."""
+AUTO_FLOAT = BeforeValidator(_auto, Literal["auto"] | float | None)
+"""For a number that may be `auto`, which is read as None."""
 
 Metadata = Annotated[
     dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]], Field(max_length=16)

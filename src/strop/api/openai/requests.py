@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, WithJsonSchema
 
-from strop.api.bodies import AutoFloat, AutoInt, Body, Metadata
+from strop.api.bodies import AUTO_FLOAT, AUTO_INT, Body, Metadata
 from strop.config import REWARD_NAME, EvalConfig, LoraConfig, SamplingConfig, TrainConfig, WandbConfig
 
 Json = dict[str, Any]
@@ -20,12 +20,12 @@ def _table(model: type[BaseModel]) -> Any:
 class Hyperparameters(Body):
     """`method.reinforcement.hyperparameters`. See docs/api.md for what each becomes."""
 
-    batch_size: Annotated[AutoInt, Field(ge=1, le=256)] = None
-    compute_multiplier: Annotated[AutoFloat, Field(gt=1e-5, le=10)] = None
-    eval_interval: Annotated[AutoInt, Field(ge=1)] = None
-    eval_samples: Annotated[AutoInt, Field(ge=1)] = None
-    learning_rate_multiplier: Annotated[AutoFloat, Field(gt=0)] = None
-    n_epochs: Annotated[AutoInt, Field(ge=1, le=50)] = None
+    batch_size: Annotated[Annotated[int, Field(ge=1, le=256)] | None, AUTO_INT] = None
+    compute_multiplier: Annotated[Annotated[float, Field(gt=1e-5, le=10)] | None, AUTO_FLOAT] = None
+    eval_interval: Annotated[Annotated[int, Field(ge=1)] | None, AUTO_INT] = None
+    eval_samples: Annotated[Annotated[int, Field(ge=1)] | None, AUTO_INT] = None
+    learning_rate_multiplier: Annotated[Annotated[float, Field(gt=0)] | None, AUTO_FLOAT] = None
+    n_epochs: Annotated[Annotated[int, Field(ge=1, le=50)] | None, AUTO_INT] = None
     reasoning_effort: Literal["default", "low", "medium", "high"] | None = None
 
 
@@ -49,9 +49,9 @@ class Method(Body):
 class OldHyperparameters(Body):
     """`hyperparameters` at the top, from before `method`."""
 
-    batch_size: Annotated[AutoInt, Field(ge=1, le=256)] = None
-    learning_rate_multiplier: Annotated[AutoFloat, Field(gt=0)] = None
-    n_epochs: Annotated[AutoInt, Field(ge=1, le=50)] = None
+    batch_size: Annotated[Annotated[int, Field(ge=1, le=256)] | None, AUTO_INT] = None
+    learning_rate_multiplier: Annotated[Annotated[float, Field(gt=0)] | None, AUTO_FLOAT] = None
+    n_epochs: Annotated[Annotated[int, Field(ge=1, le=50)] | None, AUTO_INT] = None
 
 
 class Wandb(Body):

@@ -1,0 +1,310 @@
+"""From a request that creates a job to the configuration of its run.
+
+Pure but for `Library`, which says what the names in a request stand for on this server.
+OpenAI's fields become keys of the configuration; the tables under `strop` are laid over them;
+what neither says keeps strop's defaults. docs/api.md has the table.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from strop.api.openai.requests import (
+    Hyperparameters,
+    Integration,
+    JobRequest,
+    Reinforcement,
+    RewardOption,
+    StropOptions,
+)
+from strop.config import REWARD_NAME, RunConfig, TrainConfig, parse_config
+from strop.errors import ConfigError, InvalidRequest
+
+_TABLES = ("sampling", "train", "lora", "eval", "wandb")
+_LIMITS = ("timeout_s", "env", "workers", "memory_mb")
+_GRADER_SECONDS = 120.0
+"""As long as OpenAI lets a grader work on one answer."""
+_EVALUATIONS = 10
+"""Validations in a run whose `eval_interval` is `auto`."""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """An uploaded file to train or validate on."""
+
+    path: Path
+    rows: int
+
+
+@dataclass(frozen=True)
+class StartModel:
+    """The model to start from."""
+
+    source: str
+    """What the configuration names: catalogue name, Hugging Face id, or folder."""
+    name: str
+    """Short name without a slash, for the name of the fine-tuned model."""
+    template: str | None
+    """Its chat template; None where the model is not on this machine yet."""
+
+
+@dataclass(frozen=True)
+class StoredReward:
+    """A version of a reward of this server."""
+
+    source: str
+    """What the configuration names."""
+    env: tuple[str, ...]
+
+
+class Library(Protocol):
+    """What the names in a request stand for. Each raises InvalidRequest or NotFound for one unknown."""
+
+    def data(self, file_id: str, param: str) -> DataFile:
+        """The rows of an uploaded file."""
+
+    def model(self, name: str) -> StartModel:
+        """A base model, a fine-tuned one, or a checkpoint."""
+
+    def reward(self, name: str, version: int | None) -> StoredReward:
+        """A version of a reward, by default the newest."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """A job to be created."""
+
+    config: RunConfig
+    files: Mapping[Path, str]
+    """Graders and reward functions that the configuration names, to be written first."""
+    fine_tuned_model: str
+    """The name that the model will have."""
+    notes: tuple[str, ...]
+    """What the client should know, though nothing is wrong with it."""
+
+
+def translate(request: JobRequest, job_id: str, seed: int, folder: Path, library: Library) -> Order:
+    """What a request asks for. `folder` is the job's own, for the files of its rewards; `seed` is
+    taken where the request has none.
+
+    Raises InvalidRequest, with the field, for what strop does not do or what cannot work.
+    """
+    method = _method(request)
+    options = request.strop or StropOptions()
+    base = library.model(request.model)
+    train = library.data(request.training_file, "training_file")
+    validation = library.data(request.validation_file, "validation_file") if request.validation_file else None
+    rewards, files = _rewards(method, options, folder, library)
+    hyperparameters = _hyperparameters(request, method)
+    notes: list[str] = []
+    tables: dict[str, Any] = {
+        "name": options.name or _run_name(request.suffix or base.name, job_id),
+        "model": base.source,
+        "seed": seed if request.seed is None else request.seed,
+        "device": options.device or "auto",
+        "recorders": _recorders(request, options),
+        "data": {"train": str(train.path), **({"validation": str(validation.path)} if validation else {})},
+        "rewards": rewards,
+        "sampling": {"template": _template(hyperparameters, base, notes)},
+        "train": _train_table(hyperparameters, validation),
+        "eval": _eval_table(hyperparameters, method),
+        "wandb": _wandb_table(request.integrations or []),
+    }
+    for name in _TABLES:
+        tables[name] = {**tables.get(name, {}), **getattr(options, name)}
+    _settle(tables, train.rows, validation is not None)
+    if method.response_format and method.response_format.get("type") not in (None, "text"):
+        notes.append(
+            "response_format is not enforced while sampling: an answer that is no JSON of that form counts as the "
+            "graders find it"
+        )
+    return Order(_parsed(tables), files, fine_tuned_name(base.name, request.suffix, job_id), tuple(notes))
+
+
+def fine_tuned_name(base: str, suffix: str | None, job_id: str) -> str:
+    """`ft:<base>:strop:<suffix>:<8 digits of the job's id>`, without slashes or spaces."""
+    return f"ft:{_slug(base)}:strop:{_slug(suffix or '')}:{job_id[-8:]}"
+
+
+def _method(request: JobRequest) -> Reinforcement:
+    kind = request.method.type if request.method else None
+    if kind == "reinforcement" and request.method and request.method.reinforcement:
+        return request.method.reinforcement
+    if kind in (None, "reinforcement") and request.strop and request.strop.rewards:
+        return Reinforcement()
+    if kind == "reinforcement":
+        raise InvalidRequest(
+            "method.reinforcement is missing: it holds the grader that scores answers", param="method.reinforcement"
+        )
+    found = f"method.type {kind!r} is" if kind else "without a method, jobs are supervised ones, which are"
+    raise InvalidRequest(
+        f'{found} not what strop does: it trains by reinforcement; send method = {{"type": "reinforcement", '
+        '"reinforcement": {"grader": …}}',
+        param="method.type" if kind else "method",
+    )
+
+
+def _hyperparameters(request: JobRequest, method: Reinforcement) -> Hyperparameters:
+    """Those of the method, and where it is silent those at the top."""
+    old = request.hyperparameters.model_dump(exclude_unset=True) if request.hyperparameters else {}
+    new = method.hyperparameters.model_dump(exclude_unset=True) if method.hyperparameters else {}
+    return Hyperparameters.model_validate({**old, **new})
+
+
+def _train_table(hyperparameters: Hyperparameters, validation: DataFile | None) -> dict[str, Any]:
+    if hyperparameters.eval_interval is not None and validation is None:
+        raise InvalidRequest(
+            "eval_interval needs a validation_file: there is nothing to evaluate on",
+            param="method.reinforcement.hyperparameters.eval_interval",
+        )
+    table = {
+        "batch_size": hyperparameters.batch_size,
+        "epochs": hyperparameters.n_epochs,
+        "learning_rate_multiplier": hyperparameters.learning_rate_multiplier,
+        "eval_every": hyperparameters.eval_interval,
+    }
+    if hyperparameters.compute_multiplier is not None:
+        usual = TrainConfig().samples_per_prompt
+        table["samples_per_prompt"] = max(2, round(usual * hyperparameters.compute_multiplier))
+    return {key: value for key, value in table.items() if value is not None}
+
+
+def _eval_table(hyperparameters: Hyperparameters, method: Reinforcement) -> dict[str, Any]:
+    """Azure's graders say from which reward on an answer passes."""
+    threshold = (method.grader or {}).get("pass_threshold")
+    table = {"samples": hyperparameters.eval_samples, "pass_threshold": threshold}
+    return {key: value for key, value in table.items() if value is not None}
+
+
+def _template(hyperparameters: Hyperparameters, base: StartModel, notes: list[str]) -> dict[str, Any]:
+    """Options of the chat template for a level of reasoning, where it has any."""
+    effort = hyperparameters.reasoning_effort
+    if effort in (None, "default"):
+        return {}
+    if base.template is None:
+        notes.append(
+            f"reasoning_effort {effort!r} has no effect: the chat template of {base.source} is not on this machine "
+            f"yet; fetch it with `strop models pull {base.source}`, or set strop.sampling.template"
+        )
+        return {}
+    if "reasoning_effort" in base.template:
+        return {"reasoning_effort": effort}
+    if "enable_thinking" in base.template:
+        return {"enable_thinking": effort != "low"}
+    notes.append(f"reasoning_effort {effort!r} has no effect: the chat template of {base.source} knows no such option")
+    return {}
+
+
+def _recorders(request: JobRequest, options: StropOptions) -> list[str]:
+    integrations = request.integrations or []
+    if len(integrations) > 1:
+        raise InvalidRequest("one W&B run is what a job can have; send one integration", param="integrations")
+    named = options.recorders or []
+    return [*named, *(integration.type for integration in integrations if integration.type not in named)]
+
+
+def _wandb_table(integrations: list[Integration]) -> dict[str, Any]:
+    return integrations[0].wandb.model_dump(exclude_none=True) if integrations else {}
+
+
+def _settle(tables: dict[str, Any], rows: int, validated: bool) -> None:
+    """Choose what was left to us and depends on the rest: when to validate, when to save, how to sample."""
+    train, evaluation = tables["train"], tables["eval"]
+    if validated and "eval_every" not in train:
+        # Of the values that may still turn out wrong only the sound ones count here.
+        batch, epochs, most = (_positive(train.get(key)) for key in ("batch_size", "epochs", "max_steps"))
+        steps = -(-rows // (batch or TrainConfig().batch_size)) * (epochs or 1)
+        train["eval_every"] = max(1, min(steps, most or steps) // _EVALUATIONS)
+    if train.get("eval_every"):
+        train.setdefault("save_every", train["eval_every"])
+    if (_positive(evaluation.get("samples")) or 1) > 1:
+        evaluation.setdefault("temperature", 1.0)
+
+
+def _positive(value: Any) -> int | None:
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def _rewards(
+    method: Reinforcement, options: StropOptions, folder: Path, library: Library
+) -> tuple[list[dict[str, Any]], dict[Path, str]]:
+    """The `[[rewards]]`, and the files that they name."""
+    files: dict[Path, str] = {}
+    if options.rewards:
+        return [_reward(option, index, folder, files, library) for index, option in enumerate(options.rewards)], files
+    if method.grader is None:
+        raise InvalidRequest("method.reinforcement.grader is missing", param="method.reinforcement.grader")
+    name = grader_name(method.grader)
+    file = folder / name / "grader.json"
+    files[file] = _json(method.grader)
+    return [{"name": name, "source": str(file), "timeout_s": _GRADER_SECONDS}], files
+
+
+def _reward(option: RewardOption, index: int, folder: Path, files: dict[Path, str], library: Library) -> dict[str, Any]:
+    where = f"strop.rewards[{index}]"
+    given = [key for key in ("reward", "python", "grader") if getattr(option, key) is not None]
+    if len(given) != 1:
+        found = " and ".join(given) or "none of them"
+        raise InvalidRequest(f"{where}: one of reward, python and grader is needed, found {found}", param=where)
+    env: tuple[str, ...] = ()
+    seconds: dict[str, Any] = {}
+    if option.reward is not None:
+        stored = library.reward(option.reward, option.version)
+        source, env = stored.source, stored.env
+    elif option.python is not None:
+        _check_python(option.python, option.function, where)
+        file = folder / option.name / "reward.py"
+        files[file] = option.python
+        source = f"{file}:{option.function}"
+    else:
+        file = folder / option.name / "grader.json"
+        files[file] = _json(option.grader)
+        source, seconds = str(file), {"timeout_s": _GRADER_SECONDS}
+    limits = {key: getattr(option, key) for key in _LIMITS if getattr(option, key) is not None}
+    return {"name": option.name, "source": source, "weight": option.weight, "env": env, **seconds, **limits}
+
+
+def _check_python(source: str, function: str, where: str) -> None:
+    """Refuse code that cannot be read, or lacks the function, before a job waits in the queue for it."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError) as error:
+        raise InvalidRequest(f"{where}.python is no Python code: {error}", param=f"{where}.python") from None
+    names = {getattr(node, "name", None) or getattr(node, "id", None) for node in ast.walk(tree)}
+    if function not in names:
+        raise InvalidRequest(f"{where}.python has no function {function!r}", param=f"{where}.function")
+
+
+def grader_name(grader: Mapping[str, Any]) -> str:
+    """What a grader is called in metrics: its name as far as that can be one, else its type."""
+    for key in ("name", "type"):
+        name = re.sub(r"[^A-Za-z0-9_-]+", "_", str(grader.get(key) or "")).strip("_-")
+        if re.match(REWARD_NAME, name):
+            return name
+    return "grader"
+
+
+def _json(grader: Any) -> str:
+    return json.dumps(grader, ensure_ascii=False, indent=2) + "\n"
+
+
+def _run_name(text: str, job_id: str) -> str:
+    name = _slug(text)
+    return f"{name}-{job_id[-8:]}" if name else job_id
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")
+
+
+def _parsed(tables: Mapping[str, Any]) -> RunConfig:
+    try:
+        return parse_config(tables, "strop")
+    except ConfigError as error:
+        raise InvalidRequest(error.message, param=f"strop.{error.param}" if error.param else "strop") from None
