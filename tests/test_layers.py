@@ -7,6 +7,7 @@ uses    train evals                             on parts and rollout
         jobs                                    on store
         serve                                   on policy
 fronts  api                                     on parts and uses, but not on models
+        web                                     on api
 roots   worker app cli                          on everything below
 """
 
@@ -36,8 +37,9 @@ ALLOWED: Mapping[str, frozenset[str]] = {
     "jobs": CORE | {"store"},
     "serve": CORE | {"policy"},
     "api": CORE | PARTS | {"rollout", "evals", "jobs", "serve"},
+    "web": CORE | PARTS | {"rollout", "evals", "jobs", "serve", "api", "insight"},
     "worker": CORE | PARTS | {"rollout", "train", "evals", "serve"},
-    "app": CORE | PARTS | {"evals", "jobs", "serve", "api"},
+    "app": CORE | PARTS | {"evals", "jobs", "serve", "api", "web"},
     "cli": CORE | PARTS | {"evals", "jobs", "worker", "app"},
     "": frozenset(),
     "__main__": frozenset({"cli"}),

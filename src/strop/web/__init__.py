@@ -1,0 +1,1 @@
+"""The pages: NiceGUI on the server's own application, dense panels as components that read the API."""

@@ -1,0 +1,30 @@
+"""Puts the pages on the API's application."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fastapi import FastAPI
+from nicegui import app as pages
+from nicegui import ui
+
+STATIC = Path(__file__).parent / "static"
+_RECONNECT_S = 60.0
+
+
+def mount(app: FastAPI, storage_secret: str) -> None:
+    """Serve the pages at `/`, beside the API. `storage_secret` signs the cookie that keeps the theme."""
+    pages.add_static_files("/ui/static", STATIC)
+    ui.add_head_html(
+        '<link rel="stylesheet" href="/ui/static/tokens.css"><script type="module" src="/ui/static/keys.js"></script>',
+        shared=True,
+    )
+    ui.run_with(
+        app,
+        title="strop",
+        language="en-US",
+        tailwind=False,
+        reconnect_timeout=_RECONNECT_S,
+        storage_secret=storage_secret,
+        show_welcome_message=False,
+    )

@@ -1,0 +1,140 @@
+"""What every page is drawn in: the style sheet, the header, the help, small pieces of HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from nicegui import app, ui
+from nicegui.element import Element
+
+PLACES = (
+    ("Jobs", "/"),
+    ("Datasets", "/datasets"),
+    ("Rewards", "/rewards"),
+    ("Evaluations", "/evaluations"),
+    ("Deployments", "/deployments"),
+    ("Playground", "/playground"),
+    ("Settings", "/settings"),
+)
+KEYS = (
+    ("/", "go to the search field"),
+    ("j  k", "next, previous"),
+    ("← ↑ → ↓", "move in the heat map"),
+    ("Enter", "open"),
+    ("Esc", "close"),
+    ("?", "this help"),
+)
+_TONES = {
+    "running": "running",
+    "starting": "running",
+    "validating_files": "running",
+    "loading": "running",
+    "succeeded": "good",
+    "loaded": "good",
+    "paused": "warn",
+    "failed": "bad",
+    "error": "bad",
+}
+
+
+@dataclass(frozen=True)
+class Theme:
+    """Light, dark, or as the machine has it; kept for each browser."""
+
+    name: str
+    dark: bool | None
+
+
+THEMES = (Theme("System", None), Theme("Light", False), Theme("Dark", True))
+
+
+@contextmanager
+def page(title: str, place: str = "") -> Iterator[None]:
+    """The frame of a page. Inside it, the page's own content is built; `place` is its entry in the header."""
+    ui.page_title(f"{title} · strop")
+    dark = ui.dark_mode(_theme().dark)
+    with tag("a", "s-skip", 'href="#main"'):
+        text("Skip to the content")
+    with tag("header", "s-header"):
+        ui.link("strop", "/").classes("s-brand")
+        with tag("nav", "s-nav", 'aria-label="Main"'):
+            for name, path in PLACES:
+                link = ui.link(name, path)
+                if name == place:
+                    link.props('aria-current="page"')
+        _theme_button(dark)
+        _help_button()
+    with tag("main", "s-main", 'id="main"'):
+        yield
+
+
+def _theme() -> Theme:
+    name = app.storage.user.get("theme", "System")
+    return next((theme for theme in THEMES if theme.name == name), THEMES[0])
+
+
+def _theme_button(dark: ui.dark_mode) -> None:
+    def turn() -> None:
+        theme = THEMES[(THEMES.index(_theme()) + 1) % len(THEMES)]
+        app.storage.user["theme"] = theme.name
+        dark.value = theme.dark
+        control.set_text(theme.name)
+        control.props(f'aria-label="Theme: {theme.name}"')
+
+    control = button(_theme().name, turn, "bare").props(f'aria-label="Theme: {_theme().name}"')
+
+
+def _help_button() -> None:
+    with ui.dialog() as dialog, tag("div", "s-dialog"):
+        tag_text("h2", "Keys")
+        facts((key, meaning) for key, meaning in KEYS)
+        button("Close", dialog.close)
+    button("?", dialog.open, "bare").props('data-help aria-label="Help: keys"')
+
+
+def tag(name: str, classes: str = "", props: str = "") -> Element:
+    """An HTML element to build in."""
+    return ui.element(name).classes(classes).props(props)
+
+
+def tag_text(name: str, content: str, classes: str = "", props: str = "") -> Element:
+    """An HTML element that holds text; it is never taken for markup."""
+    element = tag(name, classes, props)
+    with element:
+        text(content)
+    return element
+
+
+def text(content: str, classes: str = "") -> ui.label:
+    """Text in a line of its own kind."""
+    return ui.label(content).classes(classes).props("tag=span")
+
+
+def button(label: str, on_click: Callable[..., object], kind: str = "") -> ui.button:
+    """A button; kinds are primary, danger and bare."""
+    return (
+        ui.button(label, on_click=on_click, color=None)
+        .props("no-caps unelevated :ripple=false")
+        .classes(f"s-button {f's-button--{kind}' if kind else ''}")
+    )
+
+
+def badge(state: str) -> Element:
+    """A state, as a word and as a colour."""
+    tone = _TONES.get(state, "")
+    return tag_text("span", state.replace("_", " "), f"s-badge {f's-badge--{tone}' if tone else ''}")
+
+
+def facts(pairs: Iterator[tuple[str, str]] | tuple[tuple[str, str], ...]) -> None:
+    """Names and values beside each other."""
+    with tag("dl", "s-facts"):
+        for name, value in pairs:
+            tag_text("dt", name)
+            tag_text("dd", value)
+
+
+def since(seconds: float) -> Element:
+    """A time as its age, the exact one on hover; grows older in the browser."""
+    return tag("time", "s-muted", f'data-since="{seconds:.0f}"')
