@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, FastAPI
+from fastapi.routing import iter_route_contexts
 
 from strop import __version__
-from strop.api import errors
+from strop.api import errors, health
 from strop.api.auth import Auth, RateLimit
 from strop.api.errors import CATCH_ALL, METHODS, no_such_path
 from strop.api.exchange import Exchange
 from strop.api.guard import ContentTypes, Guard
+from strop.api.metrics import Metrics
 from strop.api.openai import chat, files, graders, jobs, models
 from strop.api.services import Services
 from strop.api.strop import (
@@ -61,6 +63,7 @@ def create_app(services: Services) -> FastAPI:
     for module in STROP:
         v1.include_router(module.router, prefix="/strop", tags=["strop"])
     app.include_router(v1)
+    app.include_router(health.router, tags=["server"])
     app.add_api_route("/v1/{path:path}", no_such_path, methods=list(METHODS), name=CATCH_ALL, include_in_schema=False)
     _wrap(app, services)
     return app
@@ -74,4 +77,8 @@ def _wrap(app: FastAPI, services: Services) -> None:
         app.add_middleware(Guard)
     else:
         app.add_middleware(Auth, services.keys, RateLimit(settings.requests_per_minute))
-    app.add_middleware(Exchange, observer=lambda scope, status, seconds: None)
+    metrics = Metrics(
+        services.database, {route.endpoint: route.path_format or "" for route in iter_route_contexts(app.routes)}
+    )
+    app.state.metrics = metrics
+    app.add_middleware(Exchange, metrics.observe)
