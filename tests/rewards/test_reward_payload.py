@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from typing import Any
 
 import pytest
 
-from strop.rewards.payload import item_payload, sample_payload
+from strop.rewards.payload import SAMPLE_NAMES, item_payload, sample_payload
 from strop.types import Message, Rollout, Row, Step, StopReason, ToolCall
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "search", "arguments": '{"q": "x"}'}}
@@ -40,9 +42,37 @@ def test_a_sample_offers_steps_messages_and_the_last_text() -> None:
             {"role": "assistant", "content": "done"},
         ],
         "output_text": "done",
+        "output_json": None,
         "output_tools": [],
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "done"}, "finish_reason": "stop"}],
         "stop_reason": "stop",
     }
+
+
+def test_the_names_of_a_sample_are_listed() -> None:
+    assert set(sample_payload(rollout((), ()))) == set(SAMPLE_NAMES)
+
+
+@pytest.mark.parametrize("text", ['{"a": [1, 2.5, null]}', " 7 ", '"x"', "true", "[" * 64 + "]" * 64])
+def test_output_json_is_the_answer_where_all_of_it_is_json(text: str) -> None:
+    assert sample_payload(rollout((), (Step(text),)))["output_json"] == json.loads(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "It is {}", "{}{}", "NaN", '{"a": -Infinity}', "1e999", "9" * 5000, "[" * 65 + "]" * 65, "[" * 200_000],
+    ids=["empty", "text", "two", "nan", "infinity", "overflow", "digits", "deep", "very deep"],
+)
+def test_output_json_is_none_for_any_other_answer(text: str) -> None:
+    assert sample_payload(rollout((), (Step(text),)))["output_json"] is None
+
+
+def test_choices_have_the_form_of_a_chat_completion() -> None:
+    played = rollout((), (Step("", (CALL,)),))
+    message = {"role": "assistant", "content": "", "tool_calls": [CALL]}
+    assert sample_payload(played)["choices"] == [{"index": 0, "message": message, "finish_reason": "tool_calls"}]
+    cut_off = dataclasses.replace(played, stop_reason=StopReason.LENGTH)
+    assert sample_payload(cut_off)["choices"][0]["finish_reason"] == "length"
 
 
 def test_output_tools_are_the_calls_of_the_last_step() -> None:

@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
-from strop.types import Json, Message, Rollout, Row, Step
+import json
+import math
+from typing import NoReturn
+
+from strop.types import Json, Message, Rollout, Row, Step, StopReason
+
+SAMPLE_NAMES = (
+    "output_text",
+    "output_json",
+    "output_tools",
+    "choices",
+    "trajectories",
+    "messages",
+    "stop_reason",
+)
+"""What a sample has, each always there."""
+MAX_JSON_DEPTH = 64
+"""Deeper nesting is no answer that anybody wants, and could not be handed on."""
 
 
 def sample_payload(rollout: Rollout) -> dict[str, Json]:
@@ -16,7 +33,9 @@ def sample_payload(rollout: Rollout) -> dict[str, Json]:
         "trajectories": [_step(step) for step in rollout.steps],
         "messages": [_message(message) for message in rollout.messages],
         "output_text": last.response,
+        "output_json": _parsed(last.response),
         "output_tools": [dict(call) for call in last.tool_calls],
+        "choices": [_choice(last, rollout.stop_reason)],
         "stop_reason": rollout.stop_reason.value,
     }
 
@@ -33,6 +52,40 @@ def item_payload(row: Row) -> dict[str, Json]:
     if item.get("metadata") is None:
         item["metadata"] = {}
     return item
+
+
+def _parsed(text: str) -> Json:
+    """The JSON value that a whole text is, or None."""
+    try:
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    except (ValueError, RecursionError):
+        return None
+    return value if _is_flat(value, MAX_JSON_DEPTH) else None
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _refuse(text)
+
+
+def _is_flat(value: Json, depth: int) -> bool:
+    if not isinstance(value, dict | list):
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return depth > 0 and all(_is_flat(part, depth - 1) for part in inner)
+
+
+def _choice(last: Step, reason: StopReason) -> dict[str, Json]:
+    """The last turn in the shape of a chat completion's choice."""
+    message: dict[str, Json] = {"role": "assistant", "content": last.response}
+    if last.tool_calls:
+        message["tool_calls"] = [dict(call) for call in last.tool_calls]
+    calls = last.tool_calls and reason is StopReason.STOP
+    return {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else reason.value}
 
 
 def _step(step: Step) -> dict[str, Json]:
