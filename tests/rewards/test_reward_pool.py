@@ -14,6 +14,7 @@ from strop.errors import RewardError
 from strop.rewards.base import Outcome
 from strop.rewards.load import load_reward
 from strop.rewards.pool import RewardPool
+from strop.rewards.process import Code
 
 # Loading.
 
@@ -44,6 +45,28 @@ def test_a_function_that_cannot_be_loaded_is_refused_with_file_and_line(
     for part in ["reward 'score' cannot be loaded", *parts]:
         assert part.format(path=tmp_path / "reward.py") in message
     assert "strop/rewards" not in message
+
+
+def test_a_function_that_comes_as_text_runs_in_the_temporary_folder(tmp_path: Path) -> None:
+    text = "import os\ndef grade(sample, item):\n    print(os.getcwd() == os.environ['HOME'])\n    return 1 / 0\n"
+
+    async def main() -> Outcome:
+        pool = RewardPool(returning(tmp_path, "return 1"), code=Code("grader.py", "grade", text))
+        await pool.start()
+        try:
+            return await pool.call(SAMPLE, ITEM, 1)
+        finally:
+            await pool.close()
+
+    failed = asyncio.run(main())
+    assert failed.failure and failed.failure.message == "ZeroDivisionError: division by zero at grader.py:4"
+    assert "return 1 / 0" in failed.failure.detail
+    assert failed.logs.startswith("True\n")
+
+
+def test_a_function_that_comes_as_text_is_refused_with_its_line(tmp_path: Path) -> None:
+    pool = RewardPool(returning(tmp_path, "return 1"), code=Code("grader.py", "grade", "\nimport nowhere\n"))
+    assert "No module named 'nowhere' at grader.py:2" in load_error(pool)
 
 
 def test_a_file_that_does_not_exist_is_refused(tmp_path: Path) -> None:

@@ -83,6 +83,18 @@ def test_a_failed_function_fails_the_rollout_by_name(weight: float) -> None:
     assert scored.failure == Failure("timeout", "judge: no answer", "line 3")
 
 
+def test_what_a_function_logs_is_shown_under_its_name_and_never_counted() -> None:
+    logged = {"form": 1.0, "fact": 0.25}
+    reward = score(("a", 2.0, Outcome(0.5, logged=logged))).reward
+    assert reward == Reward(1.0, {"a": 0.5, "a/form": 1.0, "a/fact": 0.25}, {"a": 2.0, "a/form": 0.0, "a/fact": 0.0})
+
+
+def test_what_a_failed_function_of_weight_zero_logged_is_still_shown() -> None:
+    failed = Outcome(failure=Failure("formula", "division by zero"), logged={"form": 1.0})
+    reward = score(("a", 1.0, Outcome(0.5)), ("b", 0.0, failed)).reward
+    assert reward == Reward(0.5, {"a": 0.5, "b/form": 1.0}, {"a": 1.0, "b/form": 0.0})
+
+
 def test_a_failed_function_of_weight_zero_is_only_logged() -> None:
     scored = score(("a", 1.0, Outcome(0.5)), ("judge", 0.0, FAILED))
     assert (scored.failure, scored.reward) == (None, Reward(0.5, {"a": 0.5}, {"a": 1.0}))

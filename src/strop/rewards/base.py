@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from strop.types import Failure, Rollout, Row
@@ -22,6 +22,8 @@ class Outcome:
     """What it logged and printed, secrets replaced."""
     seconds: float = 0.0
     """Time that the scoring took, without the wait for a free process."""
+    logged: Mapping[str, float] = field(default_factory=dict)
+    """More numbers to show by name, with weight 0: the parts that a value was made from."""
 
 
 class RewardFunction(Protocol):

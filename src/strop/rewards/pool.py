@@ -13,31 +13,33 @@ from pathlib import Path
 from strop.config import RewardConfig
 from strop.errors import RewardError
 from strop.rewards.base import Outcome
-from strop.rewards.process import Launch, Lost, RewardProcess
+from strop.rewards.process import Code, Launch, Lost, RewardProcess
+from strop.rewards.redact import Redactor
 from strop.rewards.sandbox import ProcessGroup, Sandbox, clean_environment, named_variables
 from strop.rewards.wire import pack
 from strop.types import Failure, Json
 
 RETRIED = frozenset({"exception", "crash"})
 """Causes that may be gone at a second try: an API that was down, the kernel's OOM killer."""
-SECRET_CHARS = 6
-"""Shorter values of variables are not taken for secrets: `1` or `true` would be replaced everywhere."""
-PUBLIC = frozenset({"HOME", "LANG", "LC_ALL", "PATH", "PYTHONPATH", "TMPDIR", "TZ"})
-"""Variables that hold no secret, but whose values stand in every path."""
 
 
 class RewardPool:
-    """Answers calls to the function that `config.source` names, in up to `config.workers` processes."""
+    """Answers calls to one function in up to `config.workers` processes.
 
-    def __init__(self, config: RewardConfig, sandbox: Sandbox | None = None) -> None:
+    It is the function that `config.source` names, unless `code` brings it along as text: that
+    runs in the temporary folder.
+    """
+
+    def __init__(self, config: RewardConfig, sandbox: Sandbox | None = None, code: Code | None = None) -> None:
         self._config = config
+        self._code = code
         self._sandbox = sandbox or ProcessGroup()
         self._slots = asyncio.Semaphore(config.workers)
         self._idle: list[RewardProcess] = []
         self._busy: set[RewardProcess] = set()
         self._launch: Launch | None = None
         self._home: tempfile.TemporaryDirectory[str] | None = None
-        self._secrets: list[tuple[str, str]] = []
+        self._redactor = Redactor({})
 
     async def start(self) -> None:
         """Start one process, which proves that the function can be loaded.
@@ -45,13 +47,13 @@ class RewardPool:
         The file is read once, here: editing it does not change a run that is under way.
         Raises RewardError with the user's traceback.
         """
-        path, function = split_source(self._config)
+        code = self._code or read_code(self._config)
         named = named_variables(self._config.env, self._config.name)
-        source = read_source(path, self._config)
-        self._secrets = secret_values(named)
+        self._redactor = Redactor(named)
         self._home = tempfile.TemporaryDirectory(prefix="strop-reward-", ignore_cleanup_errors=True)
+        folder = Path(self._home.name) if self._code else Path(code.path).parent
         env = clean_environment(named, self._home.name)
-        self._launch = Launch(path, function, source, env, self._config.memory_mb, self._sandbox)
+        self._launch = Launch(code, folder, env, self._config.memory_mb, self._sandbox)
         try:
             self._idle.append(await RewardProcess.start(self._launch))
         except Lost as lost:
@@ -72,7 +74,7 @@ class RewardPool:
             outcome = await self._attempt(call_id, frame)
             if outcome.failure and outcome.failure.cause in RETRIED:
                 outcome = _after(outcome, await self._attempt(call_id, frame))
-        return self._redacted(outcome)
+        return self._redactor.outcome(outcome)
 
     async def close(self) -> None:
         """End all processes, also those in mid-call, and remove their temporary folder."""
@@ -105,20 +107,7 @@ class RewardPool:
 
     def _load_error(self, failure: Failure) -> RewardError:
         text = f"reward {self._config.name!r} cannot be loaded: {failure.message}"
-        return RewardError(self._without_secrets(f"{text}\n{failure.detail}".rstrip()), param="rewards.source")
-
-    def _redacted(self, outcome: Outcome) -> Outcome:
-        failure = outcome.failure and dataclasses.replace(
-            outcome.failure,
-            message=self._without_secrets(outcome.failure.message),
-            detail=self._without_secrets(outcome.failure.detail),
-        )
-        return dataclasses.replace(outcome, failure=failure, logs=self._without_secrets(outcome.logs))
-
-    def _without_secrets(self, text: str) -> str:
-        for name, value in self._secrets:
-            text = text.replace(value, f"[redacted {name}]")
-        return text
+        return RewardError(self._redactor.text(f"{text}\n{failure.detail}".rstrip()), param="rewards.source")
 
 
 def split_source(config: RewardConfig) -> tuple[Path, str]:
@@ -132,19 +121,14 @@ def split_source(config: RewardConfig) -> tuple[Path, str]:
     return Path(path).resolve(), function
 
 
-def read_source(path: Path, config: RewardConfig) -> str:
-    """Text of the user's file, in the encoding that it declares. Raises RewardError."""
+def read_code(config: RewardConfig) -> Code:
+    """The user's file, in the encoding that it declares. Raises RewardError."""
+    path, function = split_source(config)
     try:
-        return importlib.util.decode_source(path.read_bytes())
+        return Code(str(path), function, importlib.util.decode_source(path.read_bytes()))
     except (OSError, SyntaxError, UnicodeDecodeError) as error:
         reason = "there is no such file" if isinstance(error, FileNotFoundError) else str(error)
         raise RewardError(f"reward {config.name!r}: {path}: {reason}", param="rewards.source") from None
-
-
-def secret_values(named: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Names and values to redact, the longest value first, for it may contain another."""
-    found = [(name, value) for name, value in named.items() if len(value) >= SECRET_CHARS and name not in PUBLIC]
-    return sorted(found, key=lambda pair: len(pair[1]), reverse=True)
 
 
 def _after(first: Outcome, second: Outcome) -> Outcome:

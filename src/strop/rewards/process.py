@@ -38,12 +38,22 @@ class Lost(Exception):
 
 
 @dataclass(frozen=True)
+class Code:
+    """The user's function and the text that defines it."""
+
+    path: str
+    """Name in tracebacks; the folder of a file is searched for modules."""
+    function: str
+    source: str
+
+
+@dataclass(frozen=True)
 class Launch:
     """What all processes of a pool have in common."""
 
-    path: Path
-    function: str
-    source: str
+    code: Code
+    folder: Path
+    """Working folder."""
     env: Mapping[str, str]
     memory_mb: int
     sandbox: Sandbox
@@ -113,7 +123,7 @@ class RewardProcess:
         # a pipe by its name under /proc and forge answers, but not a socket.
         ours, theirs = socket.socketpair()
         read_end, write_end = os.pipe()
-        command = Command(runner_argv(theirs.fileno(), launch.memory_mb), launch.env, launch.path.parent)
+        command = Command(runner_argv(theirs.fileno(), launch.memory_mb), launch.env, launch.folder)
         try:
             popen = launch.sandbox.start(command, theirs.fileno(), write_end)
         except OSError as error:
@@ -156,9 +166,8 @@ class RewardProcess:
         await end_group(self._popen)
 
     async def _load(self, launch: Launch) -> None:
-        hello = {"path": str(launch.path), "function": launch.function, "source": launch.source}
         try:
-            answer = await self._exchange(pack(hello), LOAD_TIMEOUT_S)
+            answer = await self._exchange(pack(vars(launch.code)), LOAD_TIMEOUT_S)
         except Lost as lost:
             detail = "\n".join(_split_dump(self._output.take()))
             raise Lost(dataclasses.replace(lost.failure, detail=detail)) from None

@@ -68,15 +68,13 @@ class Scorer:
         components: dict[str, float] = {}
         weights: dict[str, float] = {}
         for reward, outcome in zip(self._rewards, outcomes, strict=True):
-            if outcome.value is None:
-                if reward.weight and outcome.failure:
-                    return dataclasses.replace(
-                        outcome.failure, message=f"{reward.function.name}: {outcome.failure.message}"
-                    )
-                continue
-            parts = self._named(reward.function.name, outcome.value)
-            components |= parts
-            weights |= dict.fromkeys(parts, reward.weight)
+            name = reward.function.name
+            if outcome.value is None and outcome.failure and reward.weight:
+                return dataclasses.replace(outcome.failure, message=f"{name}: {outcome.failure.message}")
+            parts = {} if outcome.value is None else self._named(name, outcome.value)
+            logged = {f"{name}/{key}": part for key, part in outcome.logged.items()}
+            components |= parts | logged
+            weights |= dict.fromkeys(parts, reward.weight) | dict.fromkeys(logged, 0.0)
             if reward.weight:
                 total += reward.weight * sum(parts.values())
         if not math.isfinite(total):
