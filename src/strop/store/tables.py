@@ -169,34 +169,31 @@ runs = Table(
     Column("step", Integer, nullable=False, server_default="0"),
     Column("total_steps", Integer),
     _time("updated_at"),
-    # How far its files were read.
-    Column("metrics_inode", BigInteger),
-    Column("metrics_offset", BigInteger, nullable=False, server_default="0"),
-    Column("checkpoints_stamp", Text),
+    # The newest values of these metrics.
+    Column("reward", Float(53)),
+    Column("validation_reward", Float(53)),
+    Column("metric_names", Text, nullable=False, server_default="[]"),  # JSON: what `steps.metrics` holds
+    Column("metrics_inode", BigInteger),  # of the metrics.jsonl that its steps were read from
     sqlite_autoincrement=True,
 )
 
+# One row holds all metrics of a step: thirty curves of 10,000 steps are read in a tenth of the
+# time that a row for each value takes.
 steps = Table(
     "steps",
     metadata,
-    _run(),
-    Column("step", Integer, nullable=False),
-    Column("digest", BigInteger, nullable=False),  # CRC-32 of its line in metrics.jsonl
+    Column("run", _Seq, ForeignKey("runs.seq", ondelete="CASCADE"), primary_key=True),
+    Column("step", Integer, primary_key=True, autoincrement=False),
+    Column("digest", BigInteger, nullable=False),  # CRC-32 of what it was read from: see store.runfiles
+    Column("offset", BigInteger, nullable=False),  # of its line in metrics.jsonl
+    Column("bytes", Integer, nullable=False),
     Column("prompts", Integer, nullable=False),
     Column("samples", Integer, nullable=False),
     Column("failed", Integer, nullable=False),
     Column("truncated", Integer, nullable=False),
-    Column("reward", Float(53)),
-    UniqueConstraint("run", "step"),
-)
-
-metrics = Table(
-    "metrics",
-    metadata,
-    Column("run", _Seq, ForeignKey("runs.seq", ondelete="CASCADE"), primary_key=True),
-    Column("name", Text, primary_key=True),
-    Column("step", Integer, primary_key=True),
-    Column("value", Float(53), nullable=False),
+    Column("reward", Float(53)),  # mean over its scored rollouts
+    Column("damage", Text),  # what of it could not be read
+    Column("metrics", LargeBinary, nullable=False),  # numbers of 8 bytes, in the order of `runs.metric_names`
     sqlite_with_rowid=False,
 )
 
@@ -207,12 +204,17 @@ prompts = Table(
     _run(),
     Column("row", Text, nullable=False),  # id of the row
     Column("line", Integer, nullable=False),
-    Column("preview", Text, nullable=False),  # the start of its last user turn
-    Column("search", Text, nullable=False),  # the whole conversation, case folded
     # Of the newest step that it was drawn in.
     Column("latest_step", Integer, nullable=False),
-    Column("latest_reward", Float(53)),
-    Column("latest_answer", Text, nullable=False),
+    Column("latest_samples", Integer, nullable=False),
+    Column("latest_failed", Integer, nullable=False),
+    Column("latest_truncated", Integer, nullable=False),
+    Column("latest_reward", Float(53)),  # mean over its scored rollouts
+    Column("latest_best", Float(53)),
+    Column("latest_components", Text, nullable=False),  # JSON: means
+    Column("latest_answer", Text, nullable=False),  # of the first sample, as in `rollouts`
+    Column("preview", Text, nullable=False),  # the start of its last user turn
+    Column("search", Text, nullable=False),  # the whole conversation, case folded
     UniqueConstraint("run", "row"),
     sqlite_autoincrement=True,
 )
@@ -231,14 +233,14 @@ rollouts = Table(
     Column("stop_reason", Text, nullable=False),
     Column("cause", Text),  # of its failure
     Column("length", Integer, nullable=False),  # sampled tokens
-    Column("answer", Text, nullable=False),  # the start of its last turn
-    Column("search", Text, nullable=False),  # what the model said, case folded
     # Where the whole rollout stands in the file of its step.
     Column("offset", BigInteger, nullable=False),
     Column("bytes", Integer, nullable=False),
-    UniqueConstraint("run", "step", "prompt", "sample"),
-    Index(None, "prompt", "step", "sample"),
-    Index(None, "run", "reward"),
+    Column("answer", Text, nullable=False),  # the start of its last turn
+    Column("search", Text, nullable=False),  # every turn after the prompt, case folded
+    UniqueConstraint("prompt", "step", "sample"),
+    Index(None, "run", "step", "seq"),
+    Index(None, "run", "reward", "seq"),
     sqlite_autoincrement=True,
 )
 

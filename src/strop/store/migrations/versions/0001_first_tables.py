@@ -151,9 +151,10 @@ def upgrade() -> None:
         sa.Column("step", sa.Integer(), server_default="0", nullable=False),
         sa.Column("total_steps", sa.Integer(), nullable=True),
         sa.Column("updated_at", sa.Float(precision=53), nullable=False),
+        sa.Column("reward", sa.Float(precision=53), nullable=True),
+        sa.Column("validation_reward", sa.Float(precision=53), nullable=True),
+        sa.Column("metric_names", sa.Text(), server_default="[]", nullable=False),
         sa.Column("metrics_inode", sa.BigInteger(), nullable=True),
-        sa.Column("metrics_offset", sa.BigInteger(), server_default="0", nullable=False),
-        sa.Column("checkpoints_stamp", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("seq"),
         sa.UniqueConstraint("id", name=op.f("uq_runs_id")),
         sa.UniqueConstraint("path", name=op.f("uq_runs_path")),
@@ -240,26 +241,21 @@ def upgrade() -> None:
         batch_op.create_index(batch_op.f("ix_events_job_seq"), ["job", "seq"], unique=False)
 
     op.create_table(
-        "metrics",
-        sa.Column("run", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
-        sa.Column("name", sa.Text(), nullable=False),
-        sa.Column("step", sa.Integer(), nullable=False),
-        sa.Column("value", sa.Float(precision=53), nullable=False),
-        sa.ForeignKeyConstraint(["run"], ["runs.seq"], ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("run", "name", "step"),
-        sqlite_with_rowid=False,
-    )
-    op.create_table(
         "prompts",
         sa.Column("seq", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
         sa.Column("run", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("row", sa.Text(), nullable=False),
         sa.Column("line", sa.Integer(), nullable=False),
+        sa.Column("latest_step", sa.Integer(), nullable=False),
+        sa.Column("latest_samples", sa.Integer(), nullable=False),
+        sa.Column("latest_failed", sa.Integer(), nullable=False),
+        sa.Column("latest_truncated", sa.Integer(), nullable=False),
+        sa.Column("latest_reward", sa.Float(precision=53), nullable=True),
+        sa.Column("latest_best", sa.Float(precision=53), nullable=True),
+        sa.Column("latest_components", sa.Text(), nullable=False),
+        sa.Column("latest_answer", sa.Text(), nullable=False),
         sa.Column("preview", sa.Text(), nullable=False),
         sa.Column("search", sa.Text(), nullable=False),
-        sa.Column("latest_step", sa.Integer(), nullable=False),
-        sa.Column("latest_reward", sa.Float(precision=53), nullable=True),
-        sa.Column("latest_answer", sa.Text(), nullable=False),
         sa.ForeignKeyConstraint(["run"], ["runs.seq"], ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("seq"),
         sa.UniqueConstraint("run", "row", name=op.f("uq_prompts_run_row")),
@@ -282,15 +278,20 @@ def upgrade() -> None:
     op.create_table(
         "steps",
         sa.Column("run", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
-        sa.Column("step", sa.Integer(), nullable=False),
+        sa.Column("step", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("digest", sa.BigInteger(), nullable=False),
+        sa.Column("offset", sa.BigInteger(), nullable=False),
+        sa.Column("bytes", sa.Integer(), nullable=False),
         sa.Column("prompts", sa.Integer(), nullable=False),
         sa.Column("samples", sa.Integer(), nullable=False),
         sa.Column("failed", sa.Integer(), nullable=False),
         sa.Column("truncated", sa.Integer(), nullable=False),
         sa.Column("reward", sa.Float(precision=53), nullable=True),
+        sa.Column("damage", sa.Text(), nullable=True),
+        sa.Column("metrics", sa.LargeBinary(), nullable=False),
         sa.ForeignKeyConstraint(["run"], ["runs.seq"], ondelete="CASCADE"),
-        sa.UniqueConstraint("run", "step", name=op.f("uq_steps_run_step")),
+        sa.PrimaryKeyConstraint("run", "step"),
+        sqlite_with_rowid=False,
     )
     op.create_table(
         "rollouts",
@@ -305,19 +306,19 @@ def upgrade() -> None:
         sa.Column("stop_reason", sa.Text(), nullable=False),
         sa.Column("cause", sa.Text(), nullable=True),
         sa.Column("length", sa.Integer(), nullable=False),
-        sa.Column("answer", sa.Text(), nullable=False),
-        sa.Column("search", sa.Text(), nullable=False),
         sa.Column("offset", sa.BigInteger(), nullable=False),
         sa.Column("bytes", sa.Integer(), nullable=False),
+        sa.Column("answer", sa.Text(), nullable=False),
+        sa.Column("search", sa.Text(), nullable=False),
         sa.ForeignKeyConstraint(["prompt"], ["prompts.seq"], ondelete="CASCADE"),
         sa.ForeignKeyConstraint(["run"], ["runs.seq"], ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("seq"),
-        sa.UniqueConstraint("run", "step", "prompt", "sample", name=op.f("uq_rollouts_run_step_prompt_sample")),
+        sa.UniqueConstraint("prompt", "step", "sample", name=op.f("uq_rollouts_prompt_step_sample")),
         sqlite_autoincrement=True,
     )
     with op.batch_alter_table("rollouts", schema=None) as batch_op:
-        batch_op.create_index(batch_op.f("ix_rollouts_prompt_step_sample"), ["prompt", "step", "sample"], unique=False)
-        batch_op.create_index(batch_op.f("ix_rollouts_run_reward"), ["run", "reward"], unique=False)
+        batch_op.create_index(batch_op.f("ix_rollouts_run_reward_seq"), ["run", "reward", "seq"], unique=False)
+        batch_op.create_index(batch_op.f("ix_rollouts_run_step_seq"), ["run", "step", "seq"], unique=False)
 
     # ### end Alembic commands ###
 
@@ -325,14 +326,13 @@ def upgrade() -> None:
 def downgrade() -> None:
     # ### commands auto generated by Alembic - please adjust! ###
     with op.batch_alter_table("rollouts", schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f("ix_rollouts_run_reward"))
-        batch_op.drop_index(batch_op.f("ix_rollouts_prompt_step_sample"))
+        batch_op.drop_index(batch_op.f("ix_rollouts_run_step_seq"))
+        batch_op.drop_index(batch_op.f("ix_rollouts_run_reward_seq"))
 
     op.drop_table("rollouts")
     op.drop_table("steps")
     op.drop_table("reward_versions")
     op.drop_table("prompts")
-    op.drop_table("metrics")
     with op.batch_alter_table("events", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_events_job_seq"))
 
