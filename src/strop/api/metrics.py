@@ -62,8 +62,8 @@ class _Stored(Collector):
 
     def collect(self) -> Iterator[Metric]:
         with self._database.read() as connection:
-            query = sa.select(jobs.c.status, sa.func.count()).group_by(jobs.c.status)
-            counts: dict[str, int] = {status: count for status, count in connection.execute(query)}
+            query = sa.select(jobs.c.status, sa.func.count().label("jobs")).group_by(jobs.c.status)
+            counts = {row.status: row.jobs for row in connection.execute(query)}
             ingested = connection.scalar(sa.select(sa.func.max(rollouts.c.seq))) or 0
             usage = connection.execute(
                 sa.select(
