@@ -1,0 +1,256 @@
+"""Rows answered by a model behind an OpenAI-compatible endpoint: a provider's, or one of your own.
+
+Only text comes back, so rollouts have no token ids, and the length that the server counted. What
+the endpoint does wrong (limits, errors, silence) is retried, then a `Failure` on the rollout: it
+says nothing about the model, and is never a score.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from strop.envs.single_turn import cut_at_stop
+from strop.errors import ConfigError, Unavailable
+from strop.seeds import derive_seed
+from strop.types import Failure, Group, Message, Rollout, Row, SamplingParams, Step, StopReason, ToolCall
+
+try:
+    import openai
+except ImportError:  # an extra: `open_client` says so
+    openai = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+    from openai.types.chat import ChatCompletion
+
+RETRIES = 5
+"""Further tries after 408, 409, 429, a server's error or a lost connection; `Retry-After` counts up to 2 minutes."""
+READ_TIMEOUT_S = 300.0
+CALL_TIMEOUT_S = 900.0
+"""One call with all its retries: a server that drips is cut off too."""
+HOPELESS_ROWS = 20
+"""After so many failed rows in a row, the endpoint is taken to be down."""
+_MAX_STOPS = 4
+"""OpenAI takes no more; what is over is cut off here."""
+
+
+def open_client(base_url: str, key: str | None, http_client: Any = None, retries: int = RETRIES) -> AsyncOpenAI:
+    """A client that follows no redirect, and sends `key` to this endpoint only.
+
+    Without a key none from the environment is sent. ConfigError where openai is not installed.
+    """
+    if openai is None:
+        raise ConfigError('outside models need the openai package; install it with: pip install "strop[graders]"')
+    return openai.AsyncOpenAI(
+        base_url=base_url,
+        api_key=key or "none",  # local servers ask for none, and the client for something
+        admin_api_key="",
+        max_retries=retries,
+        timeout=READ_TIMEOUT_S,
+        http_client=http_client or openai.DefaultAsyncHttpxClient(follow_redirects=False),
+    )
+
+
+class ChatEnvironment:
+    """An `Environment` over chat completions of one model. Close the client when done."""
+
+    def __init__(self, client: AsyncOpenAI, model: str, concurrency: int = 16) -> None:
+        """At most `concurrency` calls are under way at a time."""
+        self._client = client
+        self._model = model
+        self._slots = asyncio.Semaphore(concurrency)
+        self._form = _Form()
+        self._several = True
+        self._failed_in_a_row = 0
+
+    async def play(self, row: Row, count: int, params: SamplingParams) -> Group:
+        """`count` answers to a row, not scored yet; those that did not come have a failure.
+
+        Raises ConfigError where the endpoint refuses key or model, and Unavailable after many
+        rows without any answer.
+        """
+        found = await self._answers(row, count, params)
+        # A server that refuses a row is there.
+        down = [entry for entry in found if isinstance(entry, Failure) and entry.cause != "refused"]
+        self._failed_in_a_row = self._failed_in_a_row + 1 if len(down) == len(found) else 0
+        if self._failed_in_a_row >= HOPELESS_ROWS:
+            raise Unavailable(f"{HOPELESS_ROWS} rows in a row had no answer; the last: {down[-1].message}")
+        return Group(row, (), tuple(_rollout(index, entry, params.stop) for index, entry in enumerate(found)))
+
+    async def _answers(self, row: Row, count: int, params: SamplingParams) -> list[_Answer | Failure]:
+        """In one call where the server can, else in one call each. Some ignore `n`, some refuse it."""
+        found: list[_Answer | Failure] = []
+        if count > 1 and self._several:
+            try:
+                found += (await self._call(row, count, params))[:count]
+            except _Failed as failed:
+                if not failed.refused:
+                    return [failed.failure] * count
+        missing = range(len(found), count)
+        single = await asyncio.gather(*(self._one(row, params, index) for index in missing))
+        if any(isinstance(entry, _Answer) for entry in single):
+            self._several = False
+        return [*found, *single]
+
+    async def _one(self, row: Row, params: SamplingParams, index: int) -> _Answer | Failure:
+        try:
+            return (await self._call(row, 1, replace(params, seed=derive_seed(params.seed, index))))[0]
+        except _Failed as failed:
+            return failed.failure
+
+    async def _call(self, row: Row, count: int, params: SamplingParams) -> list[_Answer]:
+        """The answers of one call, at least one. Raises _Failed."""
+        while True:
+            form = self._form
+            async with self._slots:
+                started = time.perf_counter()
+                try:
+                    async with asyncio.timeout(CALL_TIMEOUT_S):
+                        made = await self._client.chat.completions.create(**form.body(self._model, row, count, params))
+                    return _read(made, time.perf_counter() - started)
+                except openai.APIStatusError as error:
+                    other = form.instead(self._said(error)) if error.status_code in (400, 422) else None
+                    if other is None:
+                        raise self._failed(error) from None
+                    self._form = other
+                except TimeoutError:
+                    raise _Failed(Failure("timeout", f"no answer within {CALL_TIMEOUT_S:.0f} s")) from None
+                except (openai.APIError, ValueError) as error:  # ValueError: a body that is no JSON
+                    cause = "connection" if isinstance(error, openai.APIConnectionError) else "response"
+                    raise _Failed(Failure(cause, self._clean(_reason(error)))) from None
+
+    def _failed(self, error: openai.APIStatusError) -> Exception:
+        """What a status means: for this call, or for the whole evaluation."""
+        status, said = error.status_code, f"{self._client.base_url} answered {error.status_code}: {self._said(error)}"
+        if status in (401, 403):
+            return ConfigError(f"{said}\nCheck the key: api_key_env names the variable that holds it", param="model")
+        if status == 404 or status < 400:  # a redirect is not followed
+            return ConfigError(f"{said}\nCheck the model's name, {self._model!r}, and base_url", param="model")
+        cause = "rate_limit" if status == 429 else "refused" if status < 500 else "server"
+        return _Failed(Failure(cause, said), refused=status in (400, 422))
+
+    def _said(self, error: openai.APIStatusError) -> str:
+        body = error.body
+        text = body.get("message") if isinstance(body, dict) else body
+        return self._clean(str(text or error.message))
+
+    def _clean(self, text: str) -> str:
+        """One line of bounded length, without the key, should a server repeat it."""
+        key = self._client.api_key
+        line = " ".join(text.replace(key, "[redacted]").split() if len(key) > 4 else text.split())
+        return line if len(line) <= 500 else line[:500] + "…"
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How a server wants to be asked: learnt from what it refuses."""
+
+    limit: str = "max_completion_tokens"
+    seeded: bool = True
+
+    def body(self, model: str, row: Row, count: int, params: SamplingParams) -> dict[str, Any]:
+        """Arguments of the call."""
+        body: dict[str, Any] = {
+            "model": model,
+            "messages": [message.as_dict() for message in row.messages],
+            "temperature": params.temperature,
+            self.limit: params.max_tokens,
+        }
+        optional = {
+            "n": count if count > 1 else None,
+            "seed": params.seed % 2**31 if self.seeded else None,
+            "top_p": params.top_p if params.top_p < 1 else None,
+            "stop": list(params.stop[:_MAX_STOPS]) or None,
+            "tools": list(row.tools) or None,
+        }
+        return body | {name: value for name, value in optional.items() if value is not None}
+
+    def instead(self, complaint: str) -> _Form | None:
+        """Another form after a refusal; None where the refusal is about something else."""
+        if self.limit in complaint and self.limit != "max_tokens":
+            return replace(self, limit="max_tokens")
+        if "seed" in complaint and self.seeded:
+            return replace(self, seeded=False)
+        return None
+
+
+class _Failed(Exception):
+    """A call that brought no answer."""
+
+    def __init__(self, failure: Failure, refused: bool = False) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+        self.refused = refused
+        """The request itself was refused: another may not be."""
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """One choice of a response."""
+
+    message: Message
+    finish: str
+    tokens: int
+    seconds: float
+
+
+def _read(made: ChatCompletion, seconds: float) -> list[_Answer]:
+    """The choices of a response. Raises _Failed for one that has none, such as a page of HTML."""
+    choices = getattr(made, "choices", None)
+    messages = [choice.message for choice in choices or () if getattr(choice, "message", None) is not None]
+    if not choices or len(messages) != len(choices):
+        raise _Failed(Failure("response", "the response is no chat completion: it has no choices"))
+    turns = [_turn(message) for message in messages]
+    usage = getattr(made, "usage", None)
+    tokens = _shares(getattr(usage, "completion_tokens", None) or 0, [len(turn.content) for turn in turns])
+    return [
+        _Answer(turn, choice.finish_reason or "stop", count, seconds)
+        for turn, choice, count in zip(turns, choices, tokens, strict=True)
+    ]
+
+
+def _turn(message: Any) -> Message:
+    calls = tuple(
+        ToolCall(call.id, call.function.name, call.function.arguments)
+        for call in message.tool_calls or ()
+        if getattr(call, "function", None) is not None
+    )
+    return Message("assistant", message.content or getattr(message, "refusal", None) or "", calls)
+
+
+def _shares(total: int, sizes: Sequence[int]) -> list[int]:
+    """A server counts the tokens of all choices together: split by the length of their texts."""
+    weights = [size + 1 for size in sizes]
+    ends = [round(total * sum(weights[: place + 1]) / sum(weights)) for place in range(len(weights))]
+    return [end - start for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _rollout(index: int, found: _Answer | Failure, stop: Sequence[str]) -> Rollout:
+    answer = found if isinstance(found, _Answer) else None
+    text = cut_at_stop(answer.message.content, stop) if answer else ""
+    failure = found if isinstance(found, Failure) else None
+    if answer and answer.finish == "content_filter":
+        failure = Failure("content_filter", "the endpoint's filter cut the answer off")
+    return Rollout(
+        index=index,
+        messages=(replace(answer.message, content=text),) if answer else (),
+        steps=(Step(text, tuple(call.as_dict() for call in answer.message.tool_calls)),) if answer else (),
+        token_ids_T=(),
+        sampled_mask_T=(),
+        sampler_logprobs_T=(),
+        entropy=None,
+        stop_reason=StopReason.LENGTH if answer and answer.finish == "length" else StopReason.STOP,
+        failure=failure,
+        timing={"sample": answer.seconds} if answer else {},
+        counted_tokens=answer.tokens if answer else 0,
+    )
+
+
+def _reason(error: Exception) -> str:
+    """A lost connection says why one level down."""
+    cause = error.__cause__
+    return f"{error} {cause}" if cause is not None and str(cause) not in str(error) else str(error)
