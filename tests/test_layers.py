@@ -45,9 +45,17 @@ ALLOWED: Mapping[str, frozenset[str]] = {
     "__main__": frozenset({"cli"}),
 }
 
-# Only code in these may reach torch; `policy.catalogue` may not, since servers use it too.
+# Only code in these may reach torch; the listed modules may not, since servers use them too.
 WITH_TORCH = frozenset({"policy", "train", "serve", "worker"})
-WITHOUT_TORCH = frozenset({"strop.policy.catalogue", "strop.serve.client", "strop.serve.supervisor", "strop.serve.wire"})
+WITHOUT_TORCH = frozenset(
+    {
+        "strop.policy.catalogue",
+        "strop.policy.installed",
+        "strop.serve.client",
+        "strop.serve.supervisor",
+        "strop.serve.wire",
+    }
+)
 
 # Imports inside a function, beside those of the command line.
 LATE = frozenset({("strop.rewards.verdict", "asyncio")})  # half of the start-up time of a reward process

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +12,6 @@ from strop.api.openai.requests import JobRequest
 from strop.api.openai.translate import DataFile, Order, StartModel, StoredReward, grader_name, translate
 from strop.errors import InvalidRequest
 
-FOLDER = Path("/data/rewards/ftjob-0123456789abcdef01234567")
-JOB = "ftjob-0123456789abcdef01234567"
 STRING_CHECK = {
     "type": "string_check",
     "name": "Exact match",
@@ -31,18 +28,18 @@ class FakeLibrary:
         self.template = template
 
     def data(self, file_id: str, param: str) -> DataFile:
-        return DataFile(Path("/data/files") / file_id, 100)
+        return DataFile(f"files/{file_id}", 100)
 
     def model(self, name: str) -> StartModel:
         return StartModel(name, name.rpartition("/")[2], self.template)
 
     def reward(self, name: str, version: int | None) -> StoredReward:
-        return StoredReward(f"/data/rewards/{name}/{version or 2}/reward.py:grade", ("API_KEY",))
+        return StoredReward(f"rewards/{name}/{version or 2}/reward.py:grade", ("API_KEY",))
 
 
 def order(library: FakeLibrary | None = None, **fields: Any) -> Order:
     body = {"model": "qwen3-0.6b", "training_file": "file-train", "method": reinforcement(), **fields}
-    return translate(JobRequest.model_validate(body), JOB, 5, FOLDER, library or FakeLibrary())
+    return translate(JobRequest.model_validate(body), 5, library or FakeLibrary())
 
 
 def reinforcement(grader: dict[str, Any] | None = STRING_CHECK, **fields: Any) -> dict[str, Any]:
@@ -148,22 +145,21 @@ AUTO = {
 
 
 def test_a_body_of_openais_guide_becomes_a_run() -> None:
-    made = translate(JobRequest.model_validate(OPENAI_GUIDE), JOB, 5, FOLDER, FakeLibrary())
+    made = translate(JobRequest.model_validate(OPENAI_GUIDE), 5, FakeLibrary())
     config = made.config
     assert (config.model, config.seed) == ("smollm2-135m", 42)
-    assert (config.data.train, config.data.validation) == ("/data/files/file-train", "/data/files/file-test")
-    assert config.name == "security-expert-01234567"
-    assert made.fine_tuned_model == "ft:smollm2-135m:strop:security-expert:01234567"
+    assert (config.data.train, config.data.validation) == ("files/file-train", "files/file-test")
+    assert config.name == "security-expert"
     assert (config.recorders, config.wandb.project, config.wandb.tags) == (("wandb",), "security", ("rft",))
     (reward,) = config.rewards
-    file = FOLDER / "multi" / "grader.json"
-    assert (reward.name, reward.source) == ("multi", str(file))
-    assert json.loads(made.files[file]) == OPENAI_GUIDE["method"]["reinforcement"]["grader"]  # type: ignore[index]
+    assert (reward.name, list(made.files)) == ("multi", [reward.source])
+    assert reward.source.startswith("rewards/inline/") and reward.source.endswith("/grader.json")
+    assert json.loads(made.files[reward.source]) == OPENAI_GUIDE["method"]["reinforcement"]["grader"]  # type: ignore[index]
     assert any("response_format is not enforced" in note for note in made.notes)
 
 
 def test_a_body_of_azures_guide_becomes_a_run() -> None:
-    config = translate(JobRequest.model_validate(AZURE_GUIDE), JOB, 5, FOLDER, FakeLibrary()).config
+    config = translate(JobRequest.model_validate(AZURE_GUIDE), 5, FakeLibrary()).config
     train = config.train
     assert (train.batch_size, train.epochs, train.learning_rate_multiplier) == (16, 3, 0.5)
     assert (train.samples_per_prompt, train.eval_every, train.save_every) == (12, 10, 10)
@@ -172,7 +168,7 @@ def test_a_body_of_azures_guide_becomes_a_run() -> None:
 
 
 def test_auto_leaves_strops_defaults() -> None:
-    config = translate(JobRequest.model_validate(AUTO), JOB, 5, FOLDER, FakeLibrary()).config
+    config = translate(JobRequest.model_validate(AUTO), 5, FakeLibrary()).config
     usual = order(method=reinforcement()).config
     assert (config.train, config.eval, config.sampling) == (usual.train, usual.eval, usual.sampling)
     assert config.seed == 5
@@ -216,10 +212,16 @@ def test_rewards_under_strop_replace_the_grader() -> None:
         },
     )
     stored, code, graded = made.config.rewards
-    assert (stored.source, stored.weight, stored.env) == ("/data/rewards/rw_1/1/reward.py:grade", 0.5, ("API_KEY",))
-    assert (code.source, code.workers) == (f"{FOLDER}/code/reward.py:score", 1)
-    assert (graded.source, graded.timeout_s) == (f"{FOLDER}/graded/grader.json", 120)
-    assert set(made.files) == {FOLDER / "code" / "reward.py", FOLDER / "graded" / "grader.json"}
+    assert (stored.source, stored.weight, stored.env) == ("rewards/rw_1/1/reward.py:grade", 0.5, ("API_KEY",))
+    assert code.source.endswith("/reward.py:score")
+    assert (graded.timeout_s, code.timeout_s, code.workers) == (120, 10, 1)
+    assert set(made.files) == {code.source.removesuffix(":score"), graded.source}
+
+
+def test_the_same_grader_has_one_place() -> None:
+    assert order(suffix="one").files == order(suffix="two").files
+    other = order(method=reinforcement({**STRING_CHECK, "operation": "ne"}))
+    assert other.files.keys() != order().files.keys()
 
 
 @pytest.mark.parametrize(
@@ -309,6 +311,6 @@ def test_a_reward_is_called_after_its_grader(grader: dict[str, Any], name: str) 
     assert grader_name(grader) == name
 
 
-@pytest.mark.parametrize(("suffix", "middle"), [(None, ""), ("a/b c", "a-b-c"), ("///", "")])
-def test_names_of_fine_tuned_models_have_no_slash(suffix: str | None, middle: str) -> None:
-    assert order(model="Qwen/Qwen3-0.6B", suffix=suffix).fine_tuned_model == f"ft:Qwen3-0.6B:strop:{middle}:01234567"
+@pytest.mark.parametrize(("suffix", "name"), [(None, "Qwen3-0.6B"), ("a/b c", "a-b-c"), ("///", "job"), ("..x", "x")])
+def test_runs_are_called_after_the_suffix_or_the_model(suffix: str | None, name: str) -> None:
+    assert order(model="Qwen/Qwen3-0.6B", suffix=suffix).config.name == name

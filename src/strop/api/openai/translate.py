@@ -8,11 +8,11 @@ what neither says keeps strop's defaults. docs/api.md has the table.
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 from strop.api.openai.requests import (
@@ -38,7 +38,8 @@ _EVALUATIONS = 10
 class DataFile:
     """An uploaded file to train or validate on."""
 
-    path: Path
+    path: str
+    """What the configuration names."""
     rows: int
 
 
@@ -49,7 +50,7 @@ class StartModel:
     source: str
     """What the configuration names: catalogue name, Hugging Face id, or folder."""
     name: str
-    """Short name without a slash, for the name of the fine-tuned model."""
+    """What people call it."""
     template: str | None
     """Its chat template; None where the model is not on this machine yet."""
 
@@ -81,17 +82,14 @@ class Order:
     """A job to be created."""
 
     config: RunConfig
-    files: Mapping[Path, str]
-    """Graders and reward functions that the configuration names, to be written first."""
-    fine_tuned_model: str
-    """The name that the model will have."""
+    files: Mapping[str, str]
+    """Graders and reward functions that the configuration names, by path in the data folder."""
     notes: tuple[str, ...]
     """What the client should know, though nothing is wrong with it."""
 
 
-def translate(request: JobRequest, job_id: str, seed: int, folder: Path, library: Library) -> Order:
-    """What a request asks for. `folder` is the job's own, for the files of its rewards; `seed` is
-    taken where the request has none.
+def translate(request: JobRequest, seed: int, library: Library) -> Order:
+    """What a request asks for; `seed` is taken where it has none.
 
     Raises InvalidRequest, with the field, for what strop does not do or what cannot work.
     """
@@ -100,16 +98,16 @@ def translate(request: JobRequest, job_id: str, seed: int, folder: Path, library
     base = library.model(request.model)
     train = library.data(request.training_file, "training_file")
     validation = library.data(request.validation_file, "validation_file") if request.validation_file else None
-    rewards, files = _rewards(method, options, folder, library)
+    rewards, files = _rewards(method, options, library)
     hyperparameters = _hyperparameters(request, method)
     notes: list[str] = []
     tables: dict[str, Any] = {
-        "name": options.name or _run_name(request.suffix or base.name, job_id),
+        "name": options.name or _run_name(request.suffix or base.name),
         "model": base.source,
         "seed": seed if request.seed is None else request.seed,
         "device": options.device or "auto",
         "recorders": _recorders(request, options),
-        "data": {"train": str(train.path), **({"validation": str(validation.path)} if validation else {})},
+        "data": {"train": train.path, **({"validation": validation.path} if validation else {})},
         "rewards": rewards,
         "sampling": {"template": _template(hyperparameters, base, notes)},
         "train": _train_table(hyperparameters, validation),
@@ -124,12 +122,7 @@ def translate(request: JobRequest, job_id: str, seed: int, folder: Path, library
             "response_format is not enforced while sampling: an answer that is no JSON of that form counts as the "
             "graders find it"
         )
-    return Order(_parsed(tables), files, fine_tuned_name(base.name, request.suffix, job_id), tuple(notes))
-
-
-def fine_tuned_name(base: str, suffix: str | None, job_id: str) -> str:
-    """`ft:<base>:strop:<suffix>:<8 digits of the job's id>`, without slashes or spaces."""
-    return f"ft:{_slug(base)}:strop:{_slug(suffix or '')}:{job_id[-8:]}"
+    return Order(_parsed(tables), files, tuple(notes))
 
 
 def _method(request: JobRequest) -> Reinforcement:
@@ -232,42 +225,45 @@ def _positive(value: Any) -> int | None:
 
 
 def _rewards(
-    method: Reinforcement, options: StropOptions, folder: Path, library: Library
-) -> tuple[list[dict[str, Any]], dict[Path, str]]:
+    method: Reinforcement, options: StropOptions, library: Library
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """The `[[rewards]]`, and the files that they name."""
-    files: dict[Path, str] = {}
+    files: dict[str, str] = {}
     if options.rewards:
-        return [_reward(option, index, folder, files, library) for index, option in enumerate(options.rewards)], files
+        return [_reward(option, index, files, library) for index, option in enumerate(options.rewards)], files
     if method.grader is None:
         raise InvalidRequest("method.reinforcement.grader is missing", param="method.reinforcement.grader")
-    name = grader_name(method.grader)
-    file = folder / name / "grader.json"
-    files[file] = _json(method.grader)
-    return [{"name": name, "source": str(file), "timeout_s": _GRADER_SECONDS}], files
+    return [{"name": grader_name(method.grader), **_graded(method.grader, files)}], files
 
 
-def _reward(option: RewardOption, index: int, folder: Path, files: dict[Path, str], library: Library) -> dict[str, Any]:
+def _reward(option: RewardOption, index: int, files: dict[str, str], library: Library) -> dict[str, Any]:
     where = f"strop.rewards[{index}]"
     given = [key for key in ("reward", "python", "grader") if getattr(option, key) is not None]
     if len(given) != 1:
         found = " and ".join(given) or "none of them"
         raise InvalidRequest(f"{where}: one of reward, python and grader is needed, found {found}", param=where)
-    env: tuple[str, ...] = ()
-    seconds: dict[str, Any] = {}
     if option.reward is not None:
         stored = library.reward(option.reward, option.version)
-        source, env = stored.source, stored.env
+        table: dict[str, Any] = {"source": stored.source, "env": stored.env}
     elif option.python is not None:
         _check_python(option.python, option.function, where)
-        file = folder / option.name / "reward.py"
-        files[file] = option.python
-        source = f"{file}:{option.function}"
+        table = {"source": f"{_file(option.python, 'reward.py', files)}:{option.function}"}
     else:
-        file = folder / option.name / "grader.json"
-        files[file] = _json(option.grader)
-        source, seconds = str(file), {"timeout_s": _GRADER_SECONDS}
+        table = _graded(option.grader or {}, files)
     limits = {key: getattr(option, key) for key in _LIMITS if getattr(option, key) is not None}
-    return {"name": option.name, "source": source, "weight": option.weight, "env": env, **seconds, **limits}
+    return {"name": option.name, "weight": option.weight, **table, **limits}
+
+
+def _graded(grader: Mapping[str, Any], files: dict[str, str]) -> dict[str, Any]:
+    text = json.dumps(grader, ensure_ascii=False, indent=2) + "\n"
+    return {"source": _file(text, "grader.json", files), "timeout_s": _GRADER_SECONDS}
+
+
+def _file(text: str, name: str, files: dict[str, str]) -> str:
+    """Where a reward that came with a request lies. The same text has one place, whichever job uses it."""
+    path = f"rewards/inline/{hashlib.sha256(text.encode()).hexdigest()[:24]}/{name}"
+    files[path] = text
+    return path
 
 
 def _check_python(source: str, function: str, where: str) -> None:
@@ -290,17 +286,9 @@ def grader_name(grader: Mapping[str, Any]) -> str:
     return "grader"
 
 
-def _json(grader: Any) -> str:
-    return json.dumps(grader, ensure_ascii=False, indent=2) + "\n"
-
-
-def _run_name(text: str, job_id: str) -> str:
-    name = _slug(text)
-    return f"{name}-{job_id[-8:]}" if name else job_id
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")
+def _run_name(text: str) -> str:
+    """What can be of a text in the name of a run."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._") or "job"
 
 
 def _parsed(tables: Mapping[str, Any]) -> RunConfig:

@@ -1,0 +1,48 @@
+"""Which models are on this machine, and what their files say. Loads nothing and knows no torch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from huggingface_hub import try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError
+
+from strop.policy.catalogue import find_entry, local_folder
+from strop.types import Json
+
+
+def installed_folder(name: str) -> Path | None:
+    """Folder of a model that can be loaded without fetching it; `name` is of the catalogue, the hub, or a folder."""
+    folder = local_folder(name)
+    if folder:
+        return folder
+    entry = find_entry(name)
+    if entry and entry.wheel:
+        return None
+    try:
+        found = try_to_load_from_cache(entry.repository if entry else name, "config.json")
+    except HFValidationError:  # no name that the hub could know
+        return None
+    return Path(found).parent if isinstance(found, str) else None
+
+
+def chat_template(folder: Path) -> str:
+    """Text of a model's chat templates, of an adapter those of its base; empty where there is none."""
+    file = folder / "chat_template.jinja"
+    if file.is_file():
+        return file.read_text(encoding="utf-8")
+    found = _read(folder / "tokenizer_config.json").get("chat_template")
+    if found:
+        return found if isinstance(found, str) else "\n".join(str(entry.get("template")) for entry in found)
+    base = _read(folder / "adapter_config.json").get("base_model_name_or_path")
+    place = installed_folder(base) if isinstance(base, str) else None
+    return chat_template(place) if place and place != folder else ""
+
+
+def _read(file: Path) -> dict[str, Json]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
