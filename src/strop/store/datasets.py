@@ -1,0 +1,139 @@
+"""Data sets: uploaded files with a name, to be chosen for jobs and evaluations."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from strop.errors import Conflict, InvalidRequest, NotFound
+from strop.store.db import Database
+from strop.store.ids import new_id
+from strop.store.names import checked_name, unique_name
+from strop.store.tables import datasets, evaluations, files, jobs
+
+MAX_DESCRIPTION = 2000
+ENDED = ("succeeded", "failed", "cancelled")
+"""Statuses of jobs and evaluations that need nothing any more."""
+
+_SELECT = sa.select(
+    datasets.c.id,
+    datasets.c.created_at,
+    datasets.c.name,
+    datasets.c.description,
+    datasets.c.file_id,
+    files.c.filename,
+    files.c.bytes,
+    files.c.rows,
+).join_from(datasets, files, datasets.c.file_id == files.c.id)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set. Times are seconds since 1970."""
+
+    id: str
+    created_at: float
+    name: str
+    description: str
+    file_id: str
+    filename: str
+    """Of the upload, for people."""
+    bytes: int
+    rows: int | None
+    """None where the file was not read as JSONL."""
+
+
+class DatasetStore:
+    """The data sets of a server."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def create(self, name: str, file_id: str, description: str = "") -> Dataset:
+        """Name an uploaded file.
+
+        Raises NotFound for an unknown file, InvalidRequest for one that holds no rows or for a
+        bad name, Conflict for a name that is taken.
+        """
+        name, description = checked_name(name, "a data set"), _checked_description(description)
+        dataset_id = new_id("ds_")
+        with self._database.write() as connection:
+            file = connection.execute(sa.select(files.c.rows).where(files.c.id == file_id)).one_or_none()
+            if file is None:
+                raise NotFound(f"no file {file_id!r}", param="file_id")
+            if not file.rows:
+                raise InvalidRequest(
+                    f"{file_id} holds no rows; upload a JSONL file with purpose fine-tune", param="file_id"
+                )
+            values = {"id": dataset_id, "created_at": time.time(), "name": name, "description": description}
+            with unique_name(name):
+                connection.execute(datasets.insert().values(**values, file_id=file_id))
+            return _get(connection, dataset_id)
+
+    def list(self, after: str | None = None, limit: int = 100, search: str = "") -> list[Dataset]:
+        """Data sets, the newest first, up to one more than `limit`; `search` is part of a name."""
+        query = _SELECT.order_by(datasets.c.seq.desc()).limit(limit + 1)
+        if search:
+            query = query.where(sa.func.lower(datasets.c.name).contains(search.lower(), autoescape=True))
+        with self._database.read() as connection:
+            if after is not None:
+                place = connection.scalar(sa.select(datasets.c.seq).where(datasets.c.id == after))
+                if place is None:
+                    raise NotFound(f"no data set {after!r}", param="after")
+                query = query.where(datasets.c.seq < place)
+            return [Dataset(*row) for row in connection.execute(query)]
+
+    def get(self, dataset_id: str) -> Dataset:
+        """One data set. NotFound for an unknown one."""
+        with self._database.read() as connection:
+            return _get(connection, dataset_id)
+
+    def update(self, dataset_id: str, name: str | None = None, description: str | None = None) -> Dataset:
+        """Change the name or the description, whichever is given. Raises as `create` does."""
+        values = {}
+        if name is not None:
+            values["name"] = checked_name(name, "a data set")
+        if description is not None:
+            values["description"] = _checked_description(description)
+        with self._database.write() as connection:
+            found = _get(connection, dataset_id)
+            if values:
+                with unique_name(values.get("name", found.name)):
+                    connection.execute(datasets.update().where(datasets.c.id == dataset_id).values(**values))
+            return _get(connection, dataset_id)
+
+    def delete(self, dataset_id: str) -> Dataset:
+        """Forget a data set; its file stays. Conflict while a job or an evaluation needs it."""
+        with self._database.write() as connection:
+            found = _get(connection, dataset_id)
+            user = _user(connection, found)
+            if user is not None:
+                raise Conflict(f"{dataset_id} is needed by {user}; cancel that one, or wait for its end")
+            connection.execute(datasets.delete().where(datasets.c.id == dataset_id))
+            return found
+
+
+def _get(connection: sa.Connection, dataset_id: str) -> Dataset:
+    row = connection.execute(_SELECT.where(datasets.c.id == dataset_id)).one_or_none()
+    if row is None:
+        raise NotFound(f"no data set {dataset_id!r}", param="dataset_id")
+    return Dataset(*row)
+
+
+def _user(connection: sa.Connection, dataset: Dataset) -> str | None:
+    """The id of an unfinished job or evaluation that reads the data set."""
+    of_job = sa.or_(jobs.c.training_file == dataset.file_id, jobs.c.validation_file == dataset.file_id)
+    of_evaluation = sa.or_(evaluations.c.spec.contains(dataset.id), evaluations.c.spec.contains(dataset.file_id))
+    for table, uses in ((jobs, of_job), (evaluations, of_evaluation)):
+        found = connection.scalar(sa.select(table.c.id).where(uses, table.c.status.not_in(ENDED)).limit(1))
+        if found is not None:
+            return str(found)
+    return None
+
+
+def _checked_description(description: str) -> str:
+    if len(description) > MAX_DESCRIPTION or "\0" in description:
+        raise InvalidRequest(f"a description has at most {MAX_DESCRIPTION} characters, no NUL", param="description")
+    return description
