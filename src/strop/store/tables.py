@@ -297,6 +297,7 @@ evaluations = Table(
     Column("metrics", Text),  # JSON, once it is done
     _time("started_at", nullable=True),
     _time("finished_at", nullable=True),
+    Column("restarts", Integer, nullable=False, server_default="0"),
     Column("pid", Integer),
     Column("pid_started_at", Float(53)),
     sqlite_autoincrement=True,

@@ -48,6 +48,7 @@ def upgrade() -> None:
         sa.Column("metrics", sa.Text(), nullable=True),
         sa.Column("started_at", sa.Float(precision=53), nullable=True),
         sa.Column("finished_at", sa.Float(precision=53), nullable=True),
+        sa.Column("restarts", sa.Integer(), server_default="0", nullable=False),
         sa.Column("pid", sa.Integer(), nullable=True),
         sa.Column("pid_started_at", sa.Float(precision=53), nullable=True),
         sa.PrimaryKeyConstraint("seq"),
