@@ -23,13 +23,16 @@ Observer = Callable[[Scope, int, float], None]
 _DRAINED_BYTES = 64 * 1024 * 1024
 _DRAINED_S = 10.0
 
-# Nothing of the API is for a browser to run, frame, or keep.
-_HEADERS = {
+_EVERYWHERE = {
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "x-frame-options": "DENY",
-    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "content-security-policy": "frame-ancestors 'none'; base-uri 'self'; object-src 'none'; form-action 'self'",
+}
+# Nothing of the API is for a browser to run or to keep.
+_API = {
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
     "cache-control": "no-store",
 }
 
@@ -82,7 +85,8 @@ class _Exchange:
             self.status = message["status"]
             headers = MutableHeaders(scope=message)
             headers["x-request-id"] = self._scope["state"]["request_id"]
-            for name, value in _HEADERS.items():
+            api = self._scope["path"].startswith("/v1/") or headers.get("content-type") == "application/json"
+            for name, value in (_EVERYWHERE | _API if api else _EVERYWHERE).items():
                 headers.setdefault(name, value)
         await self._send(message)
 

@@ -1,5 +1,6 @@
 """The server's database: SQLite beside the runs by default, PostgreSQL by URL.
 
+Errors never hold the values of a statement: those may be secrets, and errors end in logs.
 One process writes: the server. Over SQLite one connection does, and it alone moves the
 write-ahead log into the database; with more of them versions before 3.51.3 can lose pages
 (sqlite.org/wal.html#walresetbug).
@@ -91,8 +92,8 @@ def open_database(url: str | None, folder: Path) -> Database:
 
 
 def _sqlite(url: Any) -> Database:
-    reader = create_engine(url, pool_size=8, max_overflow=24)
-    writer = create_engine(url, poolclass=StaticPool, connect_args={"check_same_thread": False})
+    reader = create_engine(url, pool_size=8, max_overflow=24, hide_parameters=True)
+    writer = create_engine(url, poolclass=StaticPool, connect_args={"check_same_thread": False}, hide_parameters=True)
     for engine, readonly in ((reader, True), (writer, False)):
         event.listen(engine, "connect", _sqlite_reader if readonly else _sqlite_writer)
     event.listen(writer, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
@@ -122,9 +123,9 @@ def _sqlite_reader(connection: Any, record: object) -> None:
 
 def _postgresql(url: Any) -> Database:
     address = url.set(drivername="postgresql+psycopg")
-    options = {"connect_timeout": 10}
-    reader = create_engine(address, pool_size=8, max_overflow=24, pool_pre_ping=True, connect_args=options)
-    writer = create_engine(address, pool_size=1, max_overflow=0, pool_pre_ping=True, connect_args=options)
+    options: dict[str, Any] = {"pool_pre_ping": True, "hide_parameters": True, "connect_args": {"connect_timeout": 10}}
+    reader = create_engine(address, pool_size=8, max_overflow=24, **options)
+    writer = create_engine(address, pool_size=1, max_overflow=0, **options)
 
     @event.listens_for(reader, "begin")
     def _(connection: Connection) -> None:
