@@ -75,13 +75,12 @@ def test_a_folder_without_configuration_is_no_run(name: str, tmp_path: Path) -> 
 # Status
 
 
-def test_a_status_keeps_what_it_is_not_given_but_for_phase_and_message(run: RunDir) -> None:
-    run.set_status(RunState.RUNNING, step=3, total_steps=9, phase="sampling", message="all is well")
+def test_a_status_keeps_what_it_is_not_given_but_for_what_belongs_to_one_moment(run: RunDir) -> None:
+    run.set_status(RunState.FAILED, step=3, total_steps=9, phase="saving", message="no", code="disk_full", param="x")
     run.set_status(RunState.PAUSED)
     status = run.status()
     assert (status["state"], status["step"], status["total_steps"]) == ("paused", 3, 9)
-    assert "phase" not in status
-    assert "message" not in status
+    assert status.keys().isdisjoint(("phase", "message", "code", "param"))
     assert status["updated_at"].endswith("+00:00")
 
 
@@ -188,6 +187,35 @@ def test_the_lock_is_free_after_use_and_after_an_error(run: RunDir) -> None:
     with run.lock():
         assert run.locked()
     assert not run.locked()
+
+
+def test_the_process_that_trains_a_run_is_known_by_its_number(run: RunDir) -> None:
+    assert run.trainer() is None
+    with held(run) as holder:
+        assert run.trainer() == holder.pid
+    assert run.trainer() is None
+
+
+# The fence
+
+
+def test_a_process_with_an_older_token_may_not_train(run: RunDir) -> None:
+    run.raise_fence(3)
+    with pytest.raises(RunError, match="its fence is at 3, not 2"), run.lock(token=2):
+        pass
+    assert not run.locked()
+    for token in (3, 4, None):
+        with run.lock(token):
+            assert run.locked()
+
+
+def test_the_fence_is_never_lowered(run: RunDir) -> None:
+    assert run.fence() == 0
+    run.raise_fence(2)
+    run.raise_fence(2)
+    with pytest.raises(RunError, match="was given to a newer server"):
+        run.raise_fence(1)
+    assert run.fence() == 2
 
 
 def test_looking_at_the_lock_does_not_keep_a_process_from_it(run: RunDir) -> None:

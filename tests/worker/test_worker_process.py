@@ -55,6 +55,28 @@ def test_the_second_signal_ends_the_process() -> None:
     assert done.returncode == -signal.SIGTERM
 
 
+def test_a_server_may_ask_as_often_as_it_likes() -> None:
+    code = (
+        "import os, signal\n"
+        "from strop.worker.__main__ import StopRequest\n"
+        "stop = StopRequest(patient=True)\n"
+        "for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT): os.kill(os.getpid(), number)\n"
+        "print(stop.made, flush=True)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.returncode) == ("True\n", 0)
+
+
+def test_a_process_whose_token_is_not_the_newest_leaves_the_run_alone(tmp_path: Path) -> None:
+    run = RunDir.create(tmp_path / "run", config())
+    run.raise_fence(8)
+    before = run.status()
+    done = worker("train", str(run.path), "--token", "7")
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [f"{run.path} was given to a newer process: its fence is at 8, not 7"]
+    assert run.status() == before
+
+
 def test_a_folder_that_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
     done = worker("train", str(tmp_path))
     assert done.returncode == 1
@@ -73,6 +95,7 @@ def test_what_the_user_can_mend_is_said_without_a_traceback(tmp_path: Path) -> N
     status = run.status()
     assert status["state"] == "failed"
     assert "nowhere" in status["message"]
+    assert (status["code"], status["param"]) == ("invalid_model", "model")
     assert status["message"] in run.training_log.read_text()
     assert not run.locked()
 

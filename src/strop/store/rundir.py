@@ -49,6 +49,15 @@ class RunState(StrEnum):
         return self in (RunState.STARTING, RunState.RUNNING)
 
 
+class FailureCode(StrEnum):
+    """`code` of a failed run's status, beside those of `strop.errors`."""
+
+    OUT_OF_MEMORY = "out_of_memory"
+    DISK_FULL = "disk_full"
+    UNEXPECTED = "unexpected_error"
+    """A defect, or something about the machine: it may be gone at the next try."""
+
+
 class RunDir:
     """One run folder."""
 
@@ -127,9 +136,9 @@ class RunDir:
         return _read_object(self.checkpoint_status_file)
 
     def set_status(self, state: RunState, **fields: Json) -> None:
-        """Replace the status. Fields that are not given keep their value, but for phase and message."""
+        """Replace the status. Fields that are not given keep their value, but for those of one moment."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        known = {key: value for key, value in self.status().items() if key not in ("phase", "message")}
+        known = {key: value for key, value in self.status().items() if key not in _MOMENTARY}
         write_json(self.status_file, {**known, "state": state, "updated_at": now, **fields})
 
     def metrics(self) -> list[dict[str, Json]]:
@@ -169,15 +178,43 @@ class RunDir:
         """Whether a process is training the run at this moment."""
         return holder(self._lock_file) is not None
 
+    def trainer(self) -> int | None:
+        """Id of the process that is training the run at this moment; None where none is."""
+        while (pid := holder(self._lock_file)) == "":  # it is about to write it
+            time.sleep(0.01)
+        return None if pid is None else int(pid)
+
     @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Hold the run for this process. RunError when another one is training it."""
+    def lock(self, token: int | None = None) -> Iterator[None]:
+        """Hold the run for this process. RunError when another one is training it.
+
+        `token` is what a server gave the process; RunError too when the fence holds a higher one.
+        """
         with hold(self._lock_file, lambda pid: RunError(f"{self.path} is being trained by process {pid}")):
+            # Looked at under the lock: whoever raises the fence and then finds no trainer can be
+            # sure that none of an older token follows.
+            if token is not None and (newest := self.fence()) > token:
+                raise RunError(f"{self.path} was given to a newer process: its fence is at {newest}, not {token}")
             yield
+
+    def fence(self) -> int:
+        """The newest token that a process may train the run with; 0 before the first."""
+        file = self.path / ".fence"
+        return int(file.read_text(encoding="utf-8")) if file.exists() else 0
+
+    def raise_fence(self, token: int) -> None:
+        """Let no process with a lower token start to train. RunError when a higher one came first."""
+        with hold(self.path / ".fence.lock", lambda pid: RunError(f"{self.path} is held by process {pid}")):
+            if (newest := self.fence()) > token:
+                raise RunError(f"{self.path} was given to a newer server: its fence is at {newest}, not {token}")
+            write_atomic(self.path / ".fence", str(token))
 
     @property
     def _lock_file(self) -> Path:
         return self.path / ".lock"
+
+
+_MOMENTARY = frozenset({"phase", "message", "code", "param"})
 
 
 def _read_object(file: Path) -> dict[str, Json]:

@@ -18,15 +18,20 @@ _PR_SET_PDEATHSIG = 1
 
 
 class StopRequest:
-    """The first SIGINT or SIGTERM asks for a checkpoint and a pause, the second ends at once."""
+    """The first SIGINT or SIGTERM asks for a checkpoint and a pause, the second ends at once.
 
-    def __init__(self) -> None:
+    But for a server, which may be started anew in between and then asks again: it ends a process
+    at once by SIGKILL.
+    """
+
+    def __init__(self, patient: bool = False) -> None:
         self.made = False
+        self._patient = patient
         signal.signal(signal.SIGINT, self._receive)
         signal.signal(signal.SIGTERM, self._receive)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        if self.made:
+        if self.made and not self._patient:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         self.made = True
@@ -37,13 +42,14 @@ def main() -> int:
     parser.add_argument("command", choices=["train"])
     parser.add_argument("run", type=Path, help="run folder")
     parser.add_argument("--parent", type=int, help="end together with this process, the one that started it")
+    parser.add_argument("--token", type=int, help="refuse to train if a newer token was given out for the run")
     arguments = parser.parse_args()
     if arguments.parent is not None:
         _end_with(arguments.parent)
     quiet_libraries()
-    stop = StopRequest()
+    stop = StopRequest(patient=arguments.token is not None)
     try:
-        return train_run(arguments.run, lambda: stop.made)
+        return train_run(arguments.run, lambda: stop.made, arguments.token)
     except StropError as error:
         print(error.message, file=sys.stderr)
         return 1

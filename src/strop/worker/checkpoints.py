@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +19,10 @@ from strop.policy.model import Policy
 from strop.store.checkpoints import Checkpoint, CheckpointStore
 from strop.store.rundir import RunDir
 from strop.train.learner import Learner
+
+
+class SaveError(OSError):
+    """A checkpoint that could not be written; a full disk, as far as torch and safetensors tell."""
 
 
 def checkpoint_store(run: RunDir, config: RunConfig) -> CheckpointStore:
@@ -43,7 +49,8 @@ class TrainingCheckpoints:
 
     def save(self, step: int, validation_reward: float | None) -> None:
         """Save weights, optimizer, data order and random state after `step`."""
-        torch.save(self.order.state(step), self.run.order_file(step))
+        with _writing(self.run.path):
+            torch.save(self.order.state(step), self.run.order_file(step))
         facts = {
             "model": self.config.model,
             "method": self.config.train.method,
@@ -70,9 +77,15 @@ class TrainingCheckpoints:
             "optimizer": self.learner.optimizer.state_dict(),
             "rng": torch.get_rng_state(),
         }
-        try:
+        with _writing(folder):
             save_weights(self.policy, folder, self.learner.optimizer.weights())
             save_trainer_state(folder, state)
-        except (RuntimeError, SafetensorError) as error:  # how torch and safetensors report a full disk
-            free = shutil.disk_usage(folder).free / 2**20
-            raise OSError(f"{folder} cannot be written, {free:.0f} MiB are free there: {error}") from error
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, SafetensorError) as error:  # how torch and safetensors report a full disk
+        free = shutil.disk_usage(folder).free / 2**20
+        raise SaveError(f"{folder} cannot be written, {free:.0f} MiB are free there: {error}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import platform
 import traceback
 from collections.abc import Callable
@@ -27,29 +28,33 @@ from strop.rewards.scorer import Scorer
 from strop.store.checkpoints import Checkpoint, CheckpointStore
 from strop.store.files import write_json
 from strop.store.recorder import RunRecorder
-from strop.store.rundir import RunDir, RunState
+from strop.store.rundir import FailureCode, RunDir, RunState
 from strop.train.learner import Learner
 from strop.train.loop import Ending, Trainer, Validate
 from strop.train.schedule import peak_rate
 from strop.types import Environment, Recorder
-from strop.worker.checkpoints import TrainingCheckpoints, checkpoint_store
+from strop.worker.checkpoints import SaveError, TrainingCheckpoints, checkpoint_store
 from strop.worker.data import RunData, load_data
 from strop.worker.trackers import open_trackers
 
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
-def train_run(path: Path, should_stop: Callable[[], bool]) -> int:
+
+def train_run(path: Path, should_stop: Callable[[], bool], token: int | None = None) -> int:
     """Train a run from its newest checkpoint, or from the start; the exit code of the process.
 
-    0 when it finished or was paused, 1 when it failed; the status says why. A run that another
-    process is training is left alone, its status included.
+    0 when it finished or was paused, 1 when it failed; the status says why. `token` is what a
+    server gave this process. A run that another process is training, or that was given to a newer
+    one, is left alone, its status included: RunError.
     """
     run = RunDir.open(path)
-    with run.lock():
+    resume = f"go on with: strop resume {run.path}" if token is None else "resume the job"
+    with run.lock(token):
         try:
             run.set_status(RunState.STARTING, phase="loading")
-            return _finish(run, asyncio.run(_train(run, should_stop)))
+            return _finish(run, asyncio.run(_train(run, should_stop)), resume)
         except Exception as error:
-            return _fail(run, error)
+            return _fail(run, error, resume)
 
 
 async def _train(run: RunDir, should_stop: Callable[[], bool]) -> Ending:
@@ -154,9 +159,9 @@ def _facts() -> dict[str, str | int | None]:
     }
 
 
-def _finish(run: RunDir, ending: Ending) -> int:
+def _finish(run: RunDir, ending: Ending, resume: str) -> int:
     if ending is Ending.PAUSED:
-        run.set_status(RunState.PAUSED, message=f"paused; go on with: strop resume {run.path}")
+        run.set_status(RunState.PAUSED, message=f"paused; {resume}")
         run.log("paused")
     else:
         run.set_status(RunState.SUCCEEDED)
@@ -164,20 +169,24 @@ def _finish(run: RunDir, ending: Ending) -> int:
     return 0
 
 
-def _fail(run: RunDir, error: Exception) -> int:
+def _fail(run: RunDir, error: Exception, resume: str) -> int:
     """Name the failure. A defect of strop itself comes with its traceback, a user's without."""
+    code: str = FailureCode.UNEXPECTED
     if isinstance(error, StropError):
-        message = error.message
+        code, message = error.code, error.message
     elif isinstance(error, torch.OutOfMemoryError | MemoryError):
-        message = f"out of memory: {error}\nLower train.micro_batch_tokens or sampling.max_concurrent, then resume"
+        code = FailureCode.OUT_OF_MEMORY
+        message = f"out of memory: {error}\nLower train.micro_batch_tokens or sampling.max_concurrent, then {resume}"
     elif isinstance(error, OSError):
-        message = f"{error}\nMend that, then go on with: strop resume {run.path}"
+        if isinstance(error, SaveError) or error.errno in _NO_SPACE:
+            code = FailureCode.DISK_FULL
+        message = f"{error}\nMend that, then {resume}"
     else:
         message = f"{type(error).__name__}: {error}"
     if not isinstance(error, StropError):
         traceback.print_exception(error)
     print(message, flush=True)
     with suppress(OSError):  # the disk may be full
-        run.set_status(RunState.FAILED, message=message)
+        run.set_status(RunState.FAILED, message=message, code=code, param=getattr(error, "param", None))
         run.log(f"failed: {message}")
     return 1
