@@ -7,7 +7,7 @@ import sys
 import typer
 
 from strop import __version__
-from strop.cli import data, evaluate, models, runs, train
+from strop.cli import data, evaluate, keys, models, runs, serve, train
 from strop.cli.console import errors
 from strop.errors import StropError
 
@@ -40,6 +40,8 @@ app.command()(train.resume)
 app.command("eval")(evaluate.evaluate)
 app.command()(models.chat)
 app.command()(models.export)
+app.command()(serve.serve)
+app.add_typer(keys.app, name="keys")
 app.add_typer(runs.app, name="runs")
 app.add_typer(models.app, name="models")
 app.add_typer(data.app, name="data")

@@ -1,0 +1,192 @@
+"""A server, put together: data folder, database, services, what runs jobs and models, and HTTP.
+
+The order matters. Nothing is written before the folder is ours, nothing is started before
+everything that can be refused has been looked at, and what was started is ended in reverse.
+Processes that train outlive the server: the next one finds them again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI
+
+from strop import __version__
+from strop.api.app import create_app
+from strop.api.guard import is_loopback
+from strop.api.services import Services, Settings
+from strop.errors import ServerError
+from strop.jobs.queue import JobQueue
+from strop.store.datafolder import DataFolder
+from strop.store.db import Database, open_database
+from strop.store.keys import KeyStore
+from strop.store.secrets import SecretStore
+
+log = logging.getLogger("strop.server")
+
+_LOG_BYTES = 10 * 1024 * 1024
+_GRACE_S = 5
+"""Seconds that answers under way get to end in."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How `strop serve` was called."""
+
+    host: str = "127.0.0.1"
+    port: int = 8100
+    """0 takes a free one."""
+    data_dir: Path | None = None
+    database_url: str | None = None
+    concurrency: int = 1
+    """Jobs that run at the same time."""
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine reaches the server."""
+        return is_loopback(self.host)
+
+
+class Server:
+    """One server, for one run."""
+
+    def __init__(self, options: Options, ready: Callable[[str], None]) -> None:
+        """`ready` is called with the server's URL once it answers."""
+        self._options = options
+        self._ready = ready
+
+    def run(self) -> None:
+        """Serve until SIGTERM or Ctrl-C. ServerError or DatabaseError where that cannot begin."""
+        options = self._options
+        with ExitStack() as stack:
+            folder = DataFolder.open(options.data_dir)
+            stack.enter_context(folder.lock())
+            stack.enter_context(_logging(folder.log_file))
+            database = open_database(options.database_url, folder.path)
+            stack.callback(database.close)
+            services = _services(folder, database, options)
+            _refuse_open_door(services, options)
+            listener = stack.enter_context(_bind(options.host, options.port))
+            url = f"http://{_shown(options.host)}:{listener.getsockname()[1]}"
+            asyncio.run(self._serve(create_app(services), listener, url, folder))
+
+    async def _serve(self, app: FastAPI, listener: socket.socket, url: str, folder: DataFolder) -> None:
+        http = _Http(app, lambda: self._announce(folder, url))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, http.end)
+        await http.serve(sockets=[listener])
+        log.info("stopped")
+
+    def _announce(self, folder: DataFolder, url: str) -> None:
+        folder.announce(url)
+        log.info("strop %s answers at %s, data in %s", __version__, url, folder.path)
+        self._ready(url)
+
+
+class _Http(uvicorn.Server):
+    """uvicorn, except that it leaves signals and the end of the process to us."""
+
+    def __init__(self, app: FastAPI, started: Callable[[], None]) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,  # ours leaves queries out
+                server_header=False,
+                timeout_graceful_shutdown=_GRACE_S,
+            )
+        )
+        self._when_started = started
+
+    def end(self) -> None:
+        """Let answers under way end; at once when asked again."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._when_started()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _services(folder: DataFolder, database: Database, options: Options) -> Services:
+    return Services(
+        database=database,
+        folder=folder,
+        files=None,
+        jobs=JobQueue(database),
+        ingester=None,
+        secrets=SecretStore(database, folder.secret_key),
+        keys=KeyStore(database),
+        deployments=None,
+        engine=None,
+        settings=Settings(loopback=options.loopback),
+    )
+
+
+def _refuse_open_door(services: Services, options: Options) -> None:
+    """A server that others reach, and no key to tell friend from foe."""
+    if not options.loopback and not services.keys.any():
+        raise ServerError(
+            f"--host {options.host} lets other machines in, and there is no key that they could show; "
+            "make one first: strop keys create NAME"
+        )
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """A socket with the address taken; it listens once there is somebody to answer."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ServerError(f"cannot serve at {_shown(host)}:{port}: {reason}; choose another with --port") from None
+    except OverflowError:
+        raise ServerError(f"--port {port}: no such port; ports go from 1 to 65535") from None
+    return listener
+
+
+def _shown(host: str) -> str:
+    """A host as a URL on this machine has it."""
+    if host in ("0.0.0.0", "::", ""):
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host
+
+
+@contextmanager
+def _logging(file: Path) -> Iterator[None]:
+    """Write what happens to the log file, and warnings to standard error too."""
+    plain = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    to_file = RotatingFileHandler(file, maxBytes=_LOG_BYTES, backupCount=3, encoding="utf-8", errors="backslashreplace")
+    to_people = logging.StreamHandler(sys.stderr)
+    to_people.setLevel(logging.WARNING)
+    root = logging.getLogger()
+    root.setLevel(logging.INFO)
+    for handler in (to_file, to_people):
+        handler.setFormatter(plain)
+        root.addHandler(handler)
+    for chatty in ("httpx", "httpx2", "httpcore", "alembic", "uvicorn"):  # some put whole URLs there
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        for handler in (to_file, to_people):
+            root.removeHandler(handler)
+            with contextlib.suppress(OSError):
+                handler.close()
