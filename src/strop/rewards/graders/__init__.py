@@ -1,0 +1,1 @@
+"""Graders in OpenAI's shapes, as reward functions."""
