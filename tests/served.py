@@ -1,0 +1,70 @@
+"""The API over given services, served for real on a port of its own, in a thread of the test."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from openai import OpenAI
+
+from strop.api.app import create_app
+from strop.api.services import Services, Settings
+from strop.jobs.queue import JobQueue
+from strop.store.datafolder import DataFolder
+from strop.store.db import open_database
+from strop.store.keys import KeyStore
+from strop.store.secrets import SecretStore
+
+
+@contextmanager
+def services(folder: Path, url: str | None = None, **others: Any) -> Iterator[Services]:
+    """The services of a data folder, without anything that runs by itself; `others` are added."""
+    data = DataFolder.open(folder)
+    database = open_database(url, data.path)
+    values: dict[str, Any] = {
+        "files": None,
+        "jobs": JobQueue(database),
+        "ingester": None,
+        "secrets": SecretStore(database, data.secret_key),
+        "keys": KeyStore(database),
+        "deployments": None,
+        "engine": None,
+        "settings": Settings(),
+        **others,
+    }
+    try:
+        yield Services(database=database, folder=data, **values)
+    finally:
+        database.close()
+
+
+@contextmanager
+def served(given: Services) -> Iterator[str]:
+    """The base URL, `/v1` included."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        settings = uvicorn.Config(create_app(given), log_level="error", lifespan="off", timeout_graceful_shutdown=1)
+        server = uvicorn.Server(settings)
+        thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])), daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        finally:
+            server.should_exit = True
+            thread.join(30)
+
+
+@contextmanager
+def connected(given: Services, **settings: Any) -> Iterator[OpenAI]:
+    """OpenAI's own client, with nothing changed but its address."""
+    with (
+        served(given) as url,
+        OpenAI(base_url=url, api_key="any", **{"max_retries": 0, "timeout": 30, **settings}) as client,
+    ):
+        yield client
