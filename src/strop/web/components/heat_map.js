@@ -1,0 +1,230 @@
+// All attempts at one prompt: a column a step, a row an attempt, bolder green for more reward.
+// A slash marks a failed attempt, a foot one that was cut off. Mouse, or arrow keys and Enter.
+
+const CELL = 18;
+const GAP = 2;
+const LEFT = 30;
+const TOP = 20;
+
+const token = (name) => getComputedStyle(document.body).getPropertyValue(name).trim();
+
+export default {
+  template: `
+    <div class="s-heat">
+      <p v-if="fault" class="s-error" role="alert">{{ fault }}</p>
+      <div class="s-heat-scroll" ref="scroll">
+        <canvas ref="canvas" tabindex="0" role="application" :aria-label="summary" aria-describedby="heat-keys"
+          @mousemove="hover" @mouseleave="hovered = null; draw()" @click="click" @keydown="key" @focus="focused" @blur="draw"></canvas>
+      </div>
+      <p class="s-row s-small s-muted">
+        <span class="mono" aria-live="polite">{{ told }}</span>
+        <span id="heat-keys" class="s-sr">Arrow keys move, Enter opens the attempt.</span>
+        <span class="s-grow"></span>
+        <span>{{ low }}</span><span class="s-heat-scale" aria-hidden="true"></span><span>{{ high }}</span>
+        <span><span class="s-heat-key" aria-hidden="true">╱</span> failed</span>
+        <span><span class="s-heat-key" aria-hidden="true">▁</span> cut off</span>
+      </p>
+    </div>`,
+
+  props: {
+    run: String,
+    row: String, // id of the prompt
+    selected: String, // id of the rollout that is shown
+    active: Boolean,
+  },
+
+  data() {
+    return { told: "", fault: "", low: "", high: "", summary: "Attempts" };
+  },
+
+  created() {
+    this.cells = new Map(); // "column,attempt" -> cell
+    this.steps = [];
+    this.attempts = 0;
+    this.at = null;
+    this.hovered = null;
+  },
+
+  mounted() {
+    this.theme = new MutationObserver(() => this.draw());
+    this.theme.observe(document.body, { attributes: true, attributeFilter: ["class"] });
+    this.load(true);
+    this.timer = setInterval(() => this.active && !document.hidden && this.$el.offsetParent && this.load(), 3000);
+  },
+
+  unmounted() {
+    clearInterval(this.timer);
+    this.theme.disconnect();
+  },
+
+  watch: {
+    row() {
+      this.at = null;
+      this.load(true);
+    },
+    selected() {
+      this.find(this.selected);
+      this.draw();
+    },
+  },
+
+  methods: {
+    async load(first = false) {
+      const url = `/v1/strop/runs/${this.run}/heat_map?row=${encodeURIComponent(this.row)}`;
+      try {
+        const response = await fetch(url, { headers: !first && this.etag ? { "If-None-Match": this.etag } : {} });
+        if (response.status === 304) return;
+        const body = await response.json();
+        if (!response.ok) throw new Error(body.error?.message ?? response.statusText);
+        this.etag = response.headers.get("etag");
+        this.fault = "";
+        this.take(body.cells);
+        if (first) this.find(this.selected);
+        this.$nextTick(() => {
+          this.draw();
+          if (first) this.$refs.scroll.scrollLeft = this.at ? this.x(this.at[0]) - 200 : 1e6;
+        });
+      } catch (error) {
+        this.fault = `The attempts cannot be read: ${error.message}. Trying again.`;
+      }
+    },
+
+    take(cells) {
+      this.steps = [...new Set(cells.map((cell) => cell.step))].sort((a, b) => a - b);
+      const column = new Map(this.steps.map((step, index) => [step, index]));
+      this.attempts = cells.reduce((most, cell) => Math.max(most, cell.sample + 1), 0);
+      this.cells = new Map(cells.map((cell) => [`${column.get(cell.step)},${cell.sample}`, cell]));
+      const rewards = cells.map((cell) => cell.reward).filter((reward) => reward !== null);
+      this.least = Math.min(0, ...rewards);
+      this.most = Math.max(...rewards, this.least + 1e-9);
+      this.low = rewards.length ? this.least.toFixed(2) : "";
+      this.high = rewards.length ? this.most.toFixed(2) : "";
+      this.summary = `${this.attempts} attempts in each of ${this.steps.length} steps`;
+    },
+
+    find(id) {
+      for (const [key, cell] of this.cells) if (cell.id === id) this.at = key.split(",").map(Number);
+      if (this.at) this.tell(this.cell(this.at));
+    },
+
+    x: (column) => LEFT + column * (CELL + GAP),
+    y: (attempt) => TOP + attempt * (CELL + GAP),
+
+    cell(at) {
+      return at && this.cells.get(at.join(","));
+    },
+
+    draw() {
+      const canvas = this.$refs.canvas;
+      if (!canvas) return;
+      const width = this.x(this.steps.length) + GAP;
+      const height = this.y(this.attempts) + GAP;
+      const ratio = window.devicePixelRatio || 1;
+      canvas.width = width * ratio;
+      canvas.height = height * ratio;
+      canvas.style.width = `${width}px`;
+      canvas.style.height = `${height}px`;
+      const pen = canvas.getContext("2d");
+      pen.scale(ratio, ratio);
+      pen.font = `11px ${token("--font")}`;
+      pen.fillStyle = token("--muted");
+      this.labels(pen);
+      const colours = { reward: token("--reward"), line: token("--line"), bad: token("--bad"), bar: token("--warn") };
+      for (const [key, cell] of this.cells) this.paint(pen, key.split(",").map(Number), cell, colours);
+      if (this.hovered) this.frame(pen, this.hovered, token("--line-strong"), 1);
+      if (this.at) this.frame(pen, this.at, token("--accent"), 2);
+    },
+
+    labels(pen) {
+      const every = Math.max(1, Math.ceil(34 / (CELL + GAP)));
+      this.steps.forEach((step, column) => column % every === 0 && pen.fillText(step, this.x(column), TOP - 7));
+      for (let attempt = 0; attempt < this.attempts; attempt += 1)
+        pen.fillText(attempt + 1, 6, this.y(attempt) + CELL - 5);
+    },
+
+    paint(pen, [column, attempt], cell, colours) {
+      const [x, y] = [this.x(column), this.y(attempt)];
+      const share = cell.reward === null ? 0 : (cell.reward - this.least) / (this.most - this.least);
+      pen.fillStyle = `rgba(${colours.reward}, ${0.06 + 0.94 * share})`;
+      pen.fillRect(x, y, CELL, CELL);
+      pen.strokeStyle = colours.line;
+      pen.lineWidth = 1;
+      pen.strokeRect(x + 0.5, y + 0.5, CELL - 1, CELL - 1);
+      if (cell.cause) {
+        pen.strokeStyle = colours.bad;
+        pen.lineWidth = 2;
+        pen.beginPath();
+        pen.moveTo(x + 3, y + CELL - 3);
+        pen.lineTo(x + CELL - 3, y + 3);
+        pen.stroke();
+      }
+      if (cell.stop_reason === "length") {
+        pen.fillStyle = colours.bar;
+        pen.fillRect(x + 2, y + CELL - 4, CELL - 4, 2);
+      }
+    },
+
+    frame(pen, [column, attempt], colour, width) {
+      pen.strokeStyle = colour;
+      pen.lineWidth = width;
+      pen.strokeRect(this.x(column) - 1, this.y(attempt) - 1, CELL + 2, CELL + 2);
+    },
+
+    tell(cell) {
+      if (!cell) return;
+      const what = cell.cause ? `failed: ${cell.cause}` : `reward ${cell.reward.toFixed(3)}`;
+      this.told = `step ${cell.step}, attempt ${cell.sample + 1}: ${what}${cell.stop_reason === "length" ? ", cut off" : ""}`;
+    },
+
+    under(event) {
+      const at = [
+        Math.floor((event.offsetX - LEFT) / (CELL + GAP)),
+        Math.floor((event.offsetY - TOP) / (CELL + GAP)),
+      ];
+      return this.cell(at) ? at : null;
+    },
+
+    hover(event) {
+      const at = this.under(event);
+      if (String(at) === String(this.hovered)) return;
+      this.hovered = at;
+      this.tell(this.cell(at));
+      this.draw();
+    },
+
+    click(event) {
+      const at = this.under(event);
+      if (at) this.open(at);
+    },
+
+    focused() {
+      if (!this.at && this.steps.length) this.at = [this.steps.length - 1, 0];
+      this.tell(this.cell(this.at));
+      this.draw();
+    },
+
+    key(event) {
+      const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+      if (event.key === "Enter" && this.at) this.open(this.at);
+      const move = moves[event.key];
+      if (!move || !this.at) return;
+      event.preventDefault();
+      const next = [this.at[0] + move[0], this.at[1] + move[1]];
+      if (!this.cell(next)) return;
+      this.at = next;
+      this.tell(this.cell(next));
+      this.draw();
+      const scroll = this.$refs.scroll;
+      const x = this.x(next[0]);
+      if (x < scroll.scrollLeft + LEFT || x > scroll.scrollLeft + scroll.clientWidth - CELL) scroll.scrollLeft = x - 200;
+      this.$emit("select", this.cell(next).id);
+    },
+
+    open(at) {
+      this.at = at;
+      this.tell(this.cell(at));
+      this.draw();
+      this.$emit("open", this.cell(at).id);
+    },
+  },
+};
