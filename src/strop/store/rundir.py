@@ -89,6 +89,11 @@ class RunDir:
         return self.path / "config.toml"
 
     @property
+    def facts_file(self) -> Path:
+        """Versions and hardware of the newest process that trained it."""
+        return self.path / "run.json"
+
+    @property
     def metrics_file(self) -> Path:
         return self.path / "metrics.jsonl"
 

@@ -1,0 +1,247 @@
+"""Taking run folders into the database: again and again, only what is new, nothing twice.
+
+A folder is the truth and the database its copy. A step counts once its line stands in
+metrics.jsonl; its rollouts file is there before that. Each step is written in one transaction
+with all that belongs to it, and the last step there says where to go on reading: so a process
+that is killed anywhere has lost nothing. A resumed run writes metrics.jsonl anew; then the steps
+are compared one by one, and those that differ are dropped and read again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from strop.errors import NotFound, StropError
+from strop.store import ids
+from strop.store.datafolder import DataFolder
+from strop.store.db import Database
+from strop.store.queries.curves import newest_metrics
+from strop.store.queries.lookup import unknown_run
+from strop.store.rundir import RunDir
+from strop.store.runfacts import noted, read_checkpoints, read_config_facts, read_facts
+from strop.store.runfiles import MetricsLine, read_metrics, step_digest
+from strop.store.steps import StepWriter, batched, drop_steps, read_step
+from strop.store.tables import checkpoints, runs, steps
+from strop.types import Json
+
+_log = logging.getLogger(__name__)
+
+Stamps = tuple[object, ...]
+
+_DAMAGE = sa.select(steps.c.damage).where(steps.c.damage.is_not(None)).order_by(steps.c.step).limit(1)
+_CHECKPOINTS = sa.select(*(column for column in checkpoints.c if column.name not in ("seq", "run"))).order_by(
+    checkpoints.c.step
+)
+
+
+@dataclass
+class _Known:
+    """A run that the database holds, and how its files looked when they were read last."""
+
+    id: str
+    seq: int
+    run: RunDir
+    seen: Stamps | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Ingester:
+    """Keeps the runs of a database up to date. Safe to use from several threads."""
+
+    def __init__(self, database: Database, data_folder: Path) -> None:
+        """`data_folder` is where the database keeps paths relative to."""
+        self._database = database
+        self._data = DataFolder(data_folder.resolve())
+        self._runs: dict[str, _Known] = {}
+
+    def import_run(self, path: Path) -> str:
+        """Take in a run folder, wherever it lies; the id of the run, the same each time.
+
+        Raises RunError for a folder that is no run, ConfigError for one that cannot be read.
+        """
+        run = RunDir.open(path.resolve())
+        stored = self._data.stored(run.path)
+        name = ids.run_id(stored)
+        facts = read_config_facts(run)
+        new = {"id": name, "path": stored, "state": "starting", "updated_at": facts["created_at"], **facts}
+        with self._database.write() as connection:
+            if connection.scalar(sa.select(runs.c.seq).where(runs.c.id == name)) is None:
+                connection.execute(sa.insert(runs).values(new))
+        self.refresh(name)
+        return name
+
+    def discover(self) -> list[str]:
+        """Take in run folders of the data folder that the database does not know; their ids."""
+        found = [file.parent for file in sorted(self._data.runs.glob("*/config.toml"))]
+        with self._database.read() as connection:
+            known = set(connection.scalars(sa.select(runs.c.path)))
+        return [name for path in found if self._data.stored(path) not in known for name in self._try_import(path)]
+
+    def refresh(self, run_id: str) -> bool:
+        """Take in what is new of a run; whether anything was.
+
+        What is damaged or missing is said in the run's `message`, never raised. NotFound for an
+        id that the database does not know.
+        """
+        known = self._find(run_id)
+        with known.lock:
+            if self._runs.get(run_id) is not known:
+                raise unknown_run(run_id)
+            stamps = _stamps(known.run)
+            if stamps == known.seen:
+                return False
+            problems: list[str] = []
+            changed = self._take_in(known, problems)
+            known.seen = None if problems else stamps
+            return changed
+
+    def refresh_all(self) -> list[str]:
+        """Refresh every run; the ids of those that changed. Cheap for runs whose files did not."""
+        with self._database.read() as connection:
+            names = list(connection.scalars(sa.select(runs.c.id).order_by(runs.c.seq)))
+        return [name for name in names if self._try_refresh(name)]
+
+    def forget(self, run_id: str) -> None:
+        """Drop a run from the database. Its files stay."""
+        known = self._find(run_id)
+        with known.lock:
+            with self._database.write() as connection:
+                connection.execute(sa.delete(runs).where(runs.c.seq == known.seq))
+            self._runs.pop(run_id, None)
+
+    def folder(self, run_id: str) -> Path:
+        """Where the files of a run lie. NotFound for an unknown id."""
+        return self._find(run_id).run.path
+
+    def _find(self, name: str) -> _Known:
+        if name not in self._runs:
+            with self._database.read() as connection:
+                row = connection.execute(sa.select(runs.c.seq, runs.c.path).where(runs.c.id == name)).first()
+            if row is None:
+                raise unknown_run(name)
+            self._runs.setdefault(name, _Known(name, row.seq, RunDir(self._data.found(row.path))))
+        return self._runs[name]
+
+    def _try_import(self, path: Path) -> Iterator[str]:
+        try:
+            yield self.import_run(path)
+        except StropError as error:
+            _log.warning("%s is left out: %s", path, error.message)
+
+    def _try_refresh(self, name: str) -> bool:
+        try:
+            return self.refresh(name)
+        except NotFound:  # forgotten meanwhile
+            return False
+
+    def _take_in(self, known: _Known, problems: list[str]) -> bool:
+        if not known.run.config_file.is_file():
+            problems.append(f"{known.run.path} is gone; bring the folder back, or delete the run")
+            return self._update(known, {}, None, problems)
+        changed = False
+        with noted(known.run, problems):
+            changed = self._take_steps(known)
+        found = None
+        with noted(known.run, problems):
+            found = read_checkpoints(known.run, known.id)
+        return self._update(known, read_facts(known.run, problems), found, problems) or changed
+
+    def _take_steps(self, known: _Known) -> bool:
+        """Add the steps that are new, having dropped those that are not so any more."""
+        if not known.run.metrics_file.exists():
+            with self._database.write(durable=False) as connection:
+                return drop_steps(connection, known.seq, after=-1)
+        with open(known.run.metrics_file, "rb") as file:
+            inode = os.fstat(file.fileno()).st_ino
+            changed, after, start = self._resume(known, file, inode)
+            lines = read_metrics(file, start, after)
+            found = (read_step(line, known.run.rollout_file(line.step)) for line in lines)
+            writer = None
+            for batch in batched(found):
+                with self._database.write(durable=False) as connection:
+                    writer = writer or StepWriter(connection, known.seq)
+                    writer.add(connection, batch, inode)
+            return changed or writer is not None
+
+    def _resume(self, known: _Known, file: BinaryIO, inode: int) -> tuple[bool, int, int]:
+        """Whether steps had to be dropped, the last one that holds, and where the line behind it starts."""
+        query = sa.select(steps.c.step, steps.c.digest, steps.c.offset, steps.c.bytes).where(steps.c.run == known.seq)
+        with self._database.read() as connection:
+            last = connection.execute(query.order_by(steps.c.step.desc()).limit(1)).first()
+            same = inode == connection.scalar(sa.select(runs.c.metrics_inode).where(runs.c.seq == known.seq))
+            if last is None:
+                return False, -1, 0
+            if same and _matches(known.run, last, next(read_metrics(file, last.offset, last.step - 1), None)):
+                return False, last.step, last.offset + last.bytes
+            stored = connection.execute(query.order_by(steps.c.step)).all()
+        after, start = -1, 0
+        for row, line in zip(stored, read_metrics(file, 0, -1), strict=False):
+            if not _matches(known.run, row, line):
+                break
+            after, start = line.step, line.end
+        with self._database.write(durable=False) as connection:
+            dropped = drop_steps(connection, known.seq, after)
+            connection.execute(sa.update(runs).where(runs.c.seq == known.seq).values(metrics_inode=inode))
+        return dropped, after, start
+
+    def _update(
+        self, known: _Known, facts: dict[str, Json], found: list[dict[str, Json]] | None, problems: list[str]
+    ) -> bool:
+        """Write what is new of the run as a whole; without `found`, its checkpoints are left alone."""
+        with self._database.read() as connection:
+            newest = newest_metrics(connection, known.seq, ("reward", "validation/reward"))
+            damage = connection.scalar(_DAMAGE.where(steps.c.run == known.seq))
+            message = "\n".join(part for part in (facts.get("message"), *problems, damage) if part) or None
+            rewards = {"reward": newest.get("reward"), "validation_reward": newest.get("validation/reward")}
+            new = {**facts, **rewards, "message": message}
+            row = connection.execute(sa.select(runs).where(runs.c.seq == known.seq)).mappings().one()
+            held = connection.execute(_CHECKPOINTS.where(checkpoints.c.run == known.seq)).mappings().all()
+        changes = {name: value for name, value in new.items() if row[name] != value}
+        moved = found is not None and [dict(entry) for entry in held] != found
+        if changes or moved:
+            with self._database.write(durable=False) as connection:
+                if changes:
+                    connection.execute(sa.update(runs).where(runs.c.seq == known.seq).values(changes))
+                if moved:
+                    _replace_checkpoints(connection, known.seq, found or [])
+        return bool(changes) or moved
+
+
+def _matches(run: RunDir, row: Any, line: MetricsLine | None) -> bool:
+    """Whether a stored step is what the files say now."""
+    if line is None or (row.step, row.offset) != (line.step, line.offset):
+        return False
+    return bool(row.digest == step_digest(line.crc, run.rollout_file(line.step)))
+
+
+def _replace_checkpoints(connection: Connection, run: int, found: list[dict[str, Json]]) -> None:
+    connection.execute(sa.delete(checkpoints).where(checkpoints.c.run == run))
+    if found:
+        connection.execute(sa.insert(checkpoints), [{"run": run, **entry} for entry in found])
+
+
+def _stamps(run: RunDir) -> Stamps:
+    """How the files of a run look from outside, and whether it is trained."""
+    files = (run.config_file, run.status_file, run.facts_file, run.metrics_file, run.checkpoint_status_file)
+    try:
+        trained: bool | None = run.locked()
+    except OSError:
+        trained = None
+    return (*map(_stamp, files), trained)
+
+
+def _stamp(file: Path) -> object:
+    try:
+        stat = file.stat()
+    except OSError:
+        return None
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns

@@ -1,0 +1,71 @@
+"""Lists in any order, page by page: what both databases sort alike, absent values last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, Connection, Row, Select
+
+from strop.errors import InvalidRequest
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a list is sorted by; equals follow the order of `tie`, which no two items share."""
+
+    key: ColumnElement[Any]
+    tie: ColumnElement[Any]
+    descending: bool = False
+
+
+def parse_sort(sort: str, keys: Sequence[str]) -> tuple[str, bool]:
+    """The key in `reward` or `-reward`, and whether the highest comes first. InvalidRequest for others."""
+    key = sort.removeprefix("-")
+    if key not in keys:
+        raise InvalidRequest(
+            f"cannot sort by {sort!r}; known are {', '.join(keys)}, each with - before it", param="sort"
+        )
+    return key, sort.startswith("-")
+
+
+def read_page(
+    connection: Connection, query: Select[Any], order: Order, limit: int, after: tuple[Any, Any] | None
+) -> list[Row[Any]]:
+    """At most `limit` rows, those behind `after`: key and tie of the last row of the page before.
+
+    Items without a key come last, in a query of its own, so that an index serves both.
+    """
+    rows: list[Row[Any]] = []
+    if after is None or after[0] is not None:
+        present = _behind(query.where(order.key.is_not(None)), (order.key, order.tie), order.descending, after)
+        rows += connection.execute(present.limit(limit)).all()
+    if len(rows) < limit:
+        tie = None if after is None or after[0] is not None else (after[1],)
+        absent = _behind(query.where(order.key.is_(None)), (order.tie,), order.descending, tie)
+        rows += connection.execute(absent.limit(limit - len(rows))).all()
+    return rows
+
+
+def _behind(
+    query: Select[Any], columns: tuple[ColumnElement[Any], ...], descending: bool, after: tuple[Any, ...] | None
+) -> Select[Any]:
+    if after is not None:
+        here, there = sa.tuple_(*columns), sa.tuple_(*(sa.literal(value) for value in after))
+        query = query.where(here < there if descending else here > there)
+    return query.order_by(*(column.desc() if descending else column.asc() for column in columns))
+
+
+def contains(column: ColumnElement[str], folded: str) -> ColumnElement[bool]:
+    """Whether a case folded column holds a case folded text; no character of it is a wildcard."""
+    return column.contains(folded, autoescape=True)
+
+
+def component(column: ColumnElement[str], name: str, dialect: str) -> ColumnElement[float | None]:
+    """The number that a column of JSON has under a name; null without it."""
+    if dialect == "sqlite":
+        path = name.replace('"', "")  # which its paths have no way to write
+        return sa.func.json_extract(column, f'$."{path}"', type_=sa.Float(53))
+    return sa.cast(sa.cast(column, sa.JSON).op("->>")(name), sa.Float(53))

@@ -1,0 +1,38 @@
+"""From the names that clients use to the numbers that tables do."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from strop.errors import NotFound
+from strop.store.tables import prompts, runs
+
+
+def found_run(connection: Connection, run_id: str) -> int:
+    """The `seq` of a run. NotFound where there is none."""
+    seq = connection.scalar(sa.select(runs.c.seq).where(runs.c.id == run_id))
+    if seq is None:
+        raise unknown_run(run_id)
+    return int(seq)
+
+
+def unknown_run(run_id: str) -> NotFound:
+    """The error for a run that does not exist."""
+    return NotFound(f"no run {run_id!r}", param="run_id")
+
+
+def found_prompt(connection: Connection, run: int, row: str) -> int:
+    """The `seq` of a prompt of a run. NotFound where the run has not drawn that row."""
+    seq = connection.scalar(sa.select(prompts.c.seq).where(prompts.c.run == run, prompts.c.row == row))
+    if seq is None:
+        raise NotFound(f"the run has drawn no row {row!r}", param="row")
+    return int(seq)
+
+
+def rollout_seq(rollout_id: str) -> int:
+    """The number in `ro_<number>`. NotFound for what is no such id."""
+    digits = rollout_id.removeprefix("ro_")
+    if digits == rollout_id or not digits.isascii() or not digits.isdecimal() or len(digits) > 18:
+        raise NotFound(f"no rollout {rollout_id!r}", param="rollout_id")
+    return int(digits)

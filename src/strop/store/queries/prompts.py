@@ -1,0 +1,106 @@
+"""Prompts of a run, each with what came of it in the newest step that it was drawn in."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, Connection
+
+from strop.store.queries.lists import Order, component, contains, parse_sort, read_page
+from strop.store.queries.lookup import found_prompt, found_run
+from strop.store.runfiles import folded
+from strop.store.tables import prompts as table
+from strop.store.tables import rollouts
+from strop.types import Json
+
+Fields = dict[str, Json]
+
+SORTS = ("line", "step", "reward", "best", "failed", "truncated")
+_LATEST = ("step", "samples", "failed", "truncated", "reward", "best", "components", "answer")
+_SHOWN = [table.c.row, table.c.line, table.c.preview, *(table.c[f"latest_{name}"].label(name) for name in _LATEST)]
+
+
+@dataclass(frozen=True)
+class PromptFilter:
+    """Which prompts of a run are meant: those for which all of these hold, in their newest step."""
+
+    component: str | None = None
+    """The reward component that bounds and sorting by reward are about; the total without it."""
+    min_reward: float | None = None
+    """Bound of the mean over the samples."""
+    max_reward: float | None = None
+    failed: bool | None = None
+    """Whether a sample could not be scored."""
+    cause: str | None = None
+    """A sample failed for this reason."""
+    stop_reason: str | None = None
+    """A sample ended this way."""
+    search: str | None = None
+    """Part of the conversation, or the id of the row, whatever the case."""
+
+
+_ALL = PromptFilter()
+
+
+def prompts_page(
+    connection: Connection,
+    run_id: str,
+    filters: PromptFilter = _ALL,
+    *,
+    sort: str = "line",
+    limit: int = 50,
+    after: str | None = None,
+) -> list[Fields]:
+    """Prompts behind the one of row `after`.
+
+    NotFound for an unknown run or `after`; InvalidRequest for an unknown `sort`.
+    """
+    name, descending = parse_sort(sort, SORTS)
+    keys = {"line": table.c.line, "reward": _reward(connection, filters)}
+    order = Order(keys[name] if name in keys else table.c[f"latest_{name}"], table.c.row, descending)
+    run = found_run(connection, run_id)
+    anchor = None
+    if after is not None:
+        here = table.c.seq == found_prompt(connection, run, after)
+        anchor = tuple(connection.execute(sa.select(order.key, order.tie).where(here)).one())
+    query = sa.select(*_SHOWN).where(*_conditions(connection, run, filters))
+    rows = read_page(connection, query, order, limit, anchor)
+    return [{**row._asdict(), "components": json.loads(row.components)} for row in rows]
+
+
+def count_prompts(connection: Connection, run_id: str, filters: PromptFilter = _ALL) -> int:
+    """How many prompts all pages hold."""
+    conditions = _conditions(connection, found_run(connection, run_id), filters)
+    return connection.scalar(sa.select(sa.func.count()).select_from(table).where(*conditions)) or 0
+
+
+def _conditions(connection: Connection, run: int, filters: PromptFilter) -> list[ColumnElement[bool]]:
+    reward = _reward(connection, filters)
+    pairs = (
+        (filters.min_reward, lambda value: reward >= value),
+        (filters.max_reward, lambda value: reward <= value),
+        (filters.failed, lambda value: table.c.latest_failed > 0 if value else table.c.latest_failed == 0),
+        (filters.cause, lambda value: _has(rollouts.c.cause == value)),
+        (filters.stop_reason, lambda value: _has(rollouts.c.stop_reason == value)),
+        (filters.search or None, lambda value: _matches(str(value))),
+    )
+    return [table.c.run == run, *(condition(value) for value, condition in pairs if value is not None)]
+
+
+def _reward(connection: Connection, filters: PromptFilter) -> ColumnElement[Any]:
+    if filters.component is None:
+        return table.c.latest_reward
+    return component(table.c.latest_components, filters.component, connection.dialect.name)
+
+
+def _has(condition: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Whether a sample of the newest step is so."""
+    newest = sa.and_(rollouts.c.prompt == table.c.seq, rollouts.c.step == table.c.latest_step)
+    return sa.exists().where(newest, condition)
+
+
+def _matches(text: str) -> ColumnElement[bool]:
+    return sa.or_(contains(table.c.search, folded(text)), contains(table.c.row, folded(text)))

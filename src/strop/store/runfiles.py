@@ -1,0 +1,246 @@
+"""Reading what a run folder says of its steps: lines of metrics.jsonl and the rollouts behind them.
+
+Token ids, log-probabilities and the like are skipped, not decoded. A line that cannot be used is
+left out and described; a last line without its newline is still being written.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import msgspec
+
+from strop.errors import RunError
+
+PREVIEW = 200
+"""Characters of a text that tables and lists show."""
+
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+
+
+@dataclass(frozen=True)
+class MetricsLine:
+    """One step in metrics.jsonl."""
+
+    step: int
+    metrics: dict[str, float]
+    offset: int
+    """Where its line starts, in bytes."""
+    bytes: int
+    crc: int
+    """CRC-32 of the line."""
+    damage: str | None = None
+    """What is wrong with the lines before it."""
+
+    @property
+    def end(self) -> int:
+        """Where the line behind it starts."""
+        return self.offset + self.bytes
+
+
+class _Function(msgspec.Struct):
+    name: str = ""
+    arguments: str = ""
+
+
+class _Call(msgspec.Struct):
+    function: _Function
+
+
+class _Turn(msgspec.Struct):
+    role: str = ""
+    content: str | None = None
+    tool_calls: list[_Call] | None = None
+
+    @property
+    def text(self) -> str:
+        """What is said, calls of tools included."""
+        calls = [f"{call.function.name}({call.function.arguments})" for call in self.tool_calls or ()]
+        return "\n".join(part for part in (self.content, *calls) if part)
+
+
+class _Failure(msgspec.Struct):
+    cause: str
+
+
+class RolloutLine(msgspec.Struct):
+    """One rollout, without its tokens."""
+
+    step: _Count
+    row: str
+    line: _Count
+    sample: _Count
+    messages: list[_Turn]
+    sampled_mask: msgspec.Raw
+    stop_reason: str
+    prompt: msgspec.Raw = msgspec.Raw(b"[]")
+    reward: float | None = None
+    advantage: float | None = None
+    components: msgspec.Raw = msgspec.Raw(b"{}")
+    failure: _Failure | None = None
+
+    @property
+    def cause(self) -> str | None:
+        """Of its failure."""
+        return storable(self.failure.cause) if self.failure else None
+
+    @property
+    def components_text(self) -> str:
+        """Its components as JSON."""
+        return bytes(self.components).decode().replace(r"\u0000", r"\ufffd")
+
+    @property
+    def length(self) -> int:
+        """Sampled tokens."""
+        return bytes(self.sampled_mask).count(b"1")
+
+    @property
+    def answer(self) -> str:
+        """The start of its last turn."""
+        return storable(self.messages[-1].text[:PREVIEW]) if self.messages else ""
+
+    @property
+    def search(self) -> str:
+        """Every turn after the prompt, case folded."""
+        return folded("\n".join([turn.text for turn in self.messages]))
+
+
+@dataclass(frozen=True)
+class PromptText:
+    """The prompt of a rollout, as lists show and search it."""
+
+    preview: str
+    """The start of its last user turn."""
+    search: str
+    """The whole conversation, case folded."""
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """What the rollouts file of a step holds."""
+
+    lines: list[RolloutLine]
+    places: list[tuple[int, int]]
+    """Offset and length in bytes of each."""
+    damage: str | None
+
+
+_decode_metrics = msgspec.json.Decoder(dict[str, float]).decode
+_decode_rollout = msgspec.json.Decoder(RolloutLine).decode
+_decode_turns = msgspec.json.Decoder(list[_Turn]).decode
+_decode_components = msgspec.json.Decoder(dict[str, float]).decode
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, ValueError)
+
+
+def read_metrics(file: BinaryIO, start: int, after: int) -> Iterator[MetricsLine]:
+    """The lines of metrics.jsonl from byte `start` on; they stand for steps above `after`."""
+    file.seek(start)
+    offset, damage = start, None
+    for raw in file:
+        if not raw.endswith(b"\n"):
+            return
+        place, offset = offset, offset + len(raw)
+        try:
+            step, metrics = _metrics(raw, after)
+        except _UNREADABLE as error:
+            damage = damage or f"metrics.jsonl: a line behind step {after} is damaged: {error}"
+            continue
+        yield MetricsLine(step, metrics, place, len(raw), zlib.crc32(raw), damage)
+        after, damage = step, None
+
+
+def _metrics(raw: bytes, after: int) -> tuple[int, dict[str, float]]:
+    metrics = _decode_metrics(raw)
+    step = metrics.pop("step", -1.0)
+    if not step.is_integer() or not after < step < 2**31:
+        raise ValueError(f"step {step:g} after step {after}")
+    return int(step), metrics
+
+
+def step_digest(line_crc: int, rollouts: Path) -> int:
+    """Changes when the line of a step or its rollouts file is written anew."""
+    try:
+        stat = rollouts.stat()
+    except FileNotFoundError:
+        return line_crc
+    return zlib.crc32(f"{stat.st_size} {stat.st_mtime_ns}".encode(), line_crc)
+
+
+def read_rollouts(file: Path, step: int) -> Rollouts:
+    """The rollouts of a step; none where it has no file, as a validation before training."""
+    lines: list[RolloutLine] = []
+    places: list[tuple[int, int]] = []
+    faults: list[str] = []
+    seen: set[tuple[str, int]] = set()
+    offset = 0
+    try:
+        with open(file, "rb") as handle:
+            for number, raw in enumerate(handle, 1):
+                place, offset = offset, offset + len(raw)
+                try:
+                    lines.append(_rollout(raw, step, seen))
+                    places.append((place, len(raw)))
+                except _UNREADABLE as error:
+                    faults.append(f"line {number} is damaged: {error}")
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        faults.append(f"cannot be read: {error.strerror}")
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    return Rollouts(lines, places, f"rollouts/{file.name}: {faults[0]}{more}" if faults else None)
+
+
+def _rollout(raw: bytes, step: int, seen: set[tuple[str, int]]) -> RolloutLine:
+    line = _decode_rollout(raw)
+    name = (line.row, line.sample)
+    if line.step != step:
+        raise ValueError(f"it belongs to step {line.step}")
+    if "\0" in line.row:
+        raise ValueError("the name of its row has a NUL")
+    if name in seen:
+        raise ValueError(f"sample {line.sample} of row {line.row} is there twice")
+    _decode_components(line.components)
+    seen.add(name)
+    return line
+
+
+def prompt_text(line: RolloutLine) -> PromptText:
+    """What lists show of a rollout's prompt."""
+    try:
+        turns = _decode_turns(line.prompt)
+    except _UNREADABLE:
+        turns = []
+    asked = next((turn.text for turn in reversed(turns) if turn.role == "user"), "")
+    return PromptText(storable(asked[:PREVIEW]), folded("\n".join(turn.text for turn in turns)))
+
+
+def components_of(text: str) -> dict[str, float]:
+    """The components of a rollout."""
+    return _decode_components(text)
+
+
+def read_rollout(file: Path, offset: int, size: int) -> dict[str, object]:
+    """One rollout whole, from its place in the file. RunError where it is not there any more."""
+    try:
+        with open(file, "rb") as handle:
+            raw = os.pread(handle.fileno(), size, offset)
+        return msgspec.json.decode(raw, type=dict[str, object])
+    except FileNotFoundError:
+        raise RunError(f"{file} is gone, and the rollout with it; bring the file back from a copy") from None
+    except _UNREADABLE as error:
+        raise RunError(f"{file}: the rollout at byte {offset} cannot be read: {error}") from None
+
+
+def folded(text: str) -> str:
+    """A text as it is searched, whatever its case."""
+    return storable(text.casefold())
+
+
+def storable(text: str) -> str:
+    """The text without NUL, which PostgreSQL refuses."""
+    return text.replace("\0", "\ufffd")
