@@ -89,8 +89,7 @@ def check_rows(path: str | Path) -> DataReport:
     shown: list[Fault] = []
     kinds: Counter[str] = Counter()
     ids: Counter[str] = Counter()
-    for line, found in read_objects(path):
-        result = [found] if isinstance(found, Fault) else build_row(line, found)
+    for result in _read_rows(path):
         if isinstance(result, Row):
             ids[result.id] += 1
             repeat = ids[result.id]
@@ -101,12 +100,44 @@ def check_rows(path: str | Path) -> DataReport:
     return DataReport(str(path), tuple(rows), tuple(shown), dict(kinds))
 
 
+def count_rows(path: str | Path, name: str) -> int:
+    """How many rows a file has, in constant memory. Raises DataError that lists its faults, under `name`."""
+    rows = 0
+    shown: list[Fault] = []
+    kinds: Counter[str] = Counter()
+    for result in _read_rows(path):
+        if isinstance(result, Row):
+            rows += 1
+        else:
+            kinds.update(fault.kind for fault in result)
+            shown += result[: MAX_SHOWN - len(shown)]
+    if shown:
+        raise DataError(DataReport(name, (), tuple(shown), dict(kinds)).explain(), param="file")
+    return rows
+
+
 def load_rows(path: str | Path) -> list[Row]:
     """The rows of a data file. Raises DataError that lists every fault if there is any."""
     report = check_rows(path)
     if report.faults:
         raise DataError(report.explain())
     return list(report.rows)
+
+
+def load_files(train_file: str | Path, validation_file: str | Path | None = None) -> tuple[list[Row], list[Row]]:
+    """The rows to train on and those to validate on. DataError for any fault, or a prompt in both."""
+    train = load_rows(train_file)
+    if validation_file is None:
+        return train, []
+    validation = load_rows(validation_file)
+    refuse_overlap(train, validation, train_file, validation_file)
+    return train, validation
+
+
+def _read_rows(path: str | Path) -> Iterator[Row | list[Fault]]:
+    """Each line of a file: its row, or what is wrong with it."""
+    for line, found in read_objects(path):
+        yield [found] if isinstance(found, Fault) else build_row(line, found)
 
 
 def build_row(line: int, fields: dict[str, Json]) -> Row | list[Fault]:

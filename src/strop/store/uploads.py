@@ -1,0 +1,204 @@
+"""Uploaded files: content under `files/<id>` in the data folder, never changed, and a row for each.
+
+A file is there as a whole or not at all: it is written beside, checked, renamed, and only then
+entered in the database. What a kill leaves without a row is swept at the next start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Literal
+
+import sqlalchemy as sa
+
+from strop.errors import Conflict, InvalidRequest, NotFound, TooLarge
+from strop.store.datafolder import DataFolder
+from strop.store.db import Database
+from strop.store.files import sync_folder
+from strop.store.ids import new_id
+from strop.store.tables import datasets, evaluations, files, jobs
+
+ROWS = "fine-tune"
+"""Purpose of files whose rows are checked."""
+MAX_FILES = 10_000
+MAX_FILENAME = 255
+_ENDED = ("succeeded", "failed", "cancelled")
+_STAGED = ".upload-"
+
+Check = Callable[[Path, str], int]
+"""Counts the rows of a file; the name stands for it in errors. Raises DataError that lists faults by line."""
+
+
+@dataclass(frozen=True)
+class File:
+    """An uploaded file. Times are seconds since 1970."""
+
+    id: str
+    created_at: float
+    filename: str
+    """As the client named it; for people only."""
+    purpose: str
+    bytes: int
+    sha256: str
+    rows: int | None
+    """None for files whose rows were not checked."""
+    status: str
+    status_details: str | None
+    expires_at: float | None
+
+
+_SELECT = sa.select(*(files.c[column.name] for column in fields(File)))
+
+
+class FileStore:
+    """The files of a server."""
+
+    def __init__(self, database: Database, folder: DataFolder, check: Check, max_bytes: int | None = None) -> None:
+        """`check` looks at files of purpose `fine-tune`."""
+        self._database = database
+        self._folder = folder
+        self._check = check
+        self._max_bytes = max_bytes
+
+    def add(self, filename: str, purpose: str, chunks: Iterable[bytes], expires_after: int | None = None) -> File:
+        """Store a file; once this returns, it outlives a power cut. `expires_after` is in seconds.
+
+        Raises DataError that lists the faults of its rows, InvalidRequest for a bad name, TooLarge
+        for a file or a number of files over the limit. Then nothing of it is left.
+        """
+        filename = _checked_name(filename)
+        self.purge()
+        with self._database.read() as connection:
+            if (connection.scalar(sa.select(sa.func.count()).select_from(files)) or 0) >= MAX_FILES:
+                raise TooLarge(f"{MAX_FILES:,} files are stored, which is the limit; delete some first")
+        file_id = new_id("file-")
+        staged, path = self._folder.files / f"{_STAGED}{file_id}", self._folder.files / file_id
+        try:
+            size, digest = self._write(staged, chunks)
+            rows = self._check(staged, filename) if purpose == ROWS else None
+            os.replace(staged, path)
+            sync_folder(path.parent)
+            now = time.time()
+            expires_at = None if expires_after is None else now + expires_after
+            file = File(file_id, now, filename, purpose, size, digest, rows, "processed", None, expires_at)
+            with self._database.write() as connection:
+                connection.execute(files.insert().values(**vars(file)))
+        finally:
+            # Not the renamed one: should the database fail, it may still have taken the row.
+            staged.unlink(missing_ok=True)
+        return file
+
+    def get(self, file_id: str) -> File:
+        """A file by its id. NotFound for one that is unknown, deleted or expired."""
+        with self._database.read() as connection:
+            return _get(connection, file_id)
+
+    def list(
+        self,
+        *,
+        purpose: str | None = None,
+        order: Literal["asc", "desc"] = "desc",
+        after: str | None = None,
+        limit: int = MAX_FILES,
+    ) -> list[File]:
+        """Files by the time of their upload, up to one more than `limit`. NotFound for an unknown `after`."""
+        newest_first = order == "desc"
+        query = _SELECT.where(_alive()).order_by(files.c.seq.desc() if newest_first else files.c.seq)
+        if purpose is not None:
+            query = query.where(files.c.purpose == purpose)
+        with self._database.read() as connection:
+            if after is not None:
+                place = connection.scalar(sa.select(files.c.seq).where(files.c.id == after))
+                if place is None:
+                    raise NotFound(f"no file {after!r}", param="after")
+                query = query.where(files.c.seq < place if newest_first else files.c.seq > place)
+            return [File(*row) for row in connection.execute(query.limit(limit + 1))]
+
+    def path(self, file_id: str) -> Path:
+        """Where the content lies. NotFound for an unknown file."""
+        self.get(file_id)
+        return self._folder.files / file_id
+
+    def delete(self, file_id: str) -> None:
+        """Forget a file and its content; a download under way ends well.
+
+        Conflict while a data set, or a job or an evaluation that is not finished, needs it.
+        """
+        with self._database.write() as connection:
+            _get(connection, file_id)
+            user = _user(connection, file_id)
+            if user is not None:
+                raise Conflict(f"{file_id} is needed by {user}; delete or cancel that one first")
+            connection.execute(files.delete().where(files.c.id == file_id))
+        (self._folder.files / file_id).unlink(missing_ok=True)
+
+    def purge(self) -> None:
+        """Delete files that have expired and that nothing needs any more."""
+        with self._database.read() as connection:
+            expired = list(connection.scalars(sa.select(files.c.id).where(sa.not_(_alive()))))
+        for file_id in expired:
+            with self._database.write() as connection:
+                if _user(connection, file_id) is not None:
+                    continue
+                connection.execute(files.delete().where(files.c.id == file_id))
+            (self._folder.files / file_id).unlink(missing_ok=True)
+
+    def sweep(self) -> None:
+        """Drop content without a row, which a kill left. For the start of a server only."""
+        with self._database.read() as connection:
+            known = set(connection.scalars(sa.select(files.c.id)))
+        for path in self._folder.files.iterdir():
+            if path.name not in known and path.name.startswith((_STAGED, "file-")):
+                path.unlink()
+        self.purge()
+
+    def _write(self, path: Path, chunks: Iterable[bytes]) -> tuple[int, str]:
+        """Write a file that is on disk when this returns. Its size and SHA-256."""
+        size, digest = 0, hashlib.sha256()
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            for chunk in chunks:
+                size += len(chunk)
+                if self._max_bytes is not None and size > self._max_bytes:
+                    raise TooLarge(f"the file has more than {self._max_bytes // 2**20} MiB, which is the limit")
+                digest.update(chunk)
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        return size, digest.hexdigest()
+
+
+def _alive() -> sa.ColumnElement[bool]:
+    return sa.or_(files.c.expires_at.is_(None), files.c.expires_at > time.time())
+
+
+def _get(connection: sa.Connection, file_id: str) -> File:
+    row = connection.execute(_SELECT.where(files.c.id == file_id, _alive())).one_or_none()
+    if row is None:
+        raise NotFound(f"no file {file_id!r}", param="file_id")
+    return File(*row)
+
+
+def _user(connection: sa.Connection, file_id: str) -> str | None:
+    """The id of something that reads the file: a data set, or a job or an evaluation that is not finished."""
+    named = connection.scalar(sa.select(datasets.c.id).where(datasets.c.file_id == file_id).limit(1))
+    if named is not None:
+        return f"data set {named}"
+    of_job = sa.or_(jobs.c.training_file == file_id, jobs.c.validation_file == file_id)
+    for table, uses in ((jobs, of_job), (evaluations, evaluations.c.spec.contains(file_id))):
+        found = connection.scalar(sa.select(table.c.id).where(uses, table.c.status.not_in(_ENDED)).limit(1))
+        if found is not None:
+            return str(found)
+    return None
+
+
+def _checked_name(filename: str) -> str:
+    """The last part of a file name, for people: it is never used as a path."""
+    name = filename.replace("\\", "/").rpartition("/")[2].strip()
+    if not 1 <= len(name) <= MAX_FILENAME or not name.isprintable():
+        raise InvalidRequest(f"a file needs a name of 1 to {MAX_FILENAME} printable characters", param="file")
+    return name
