@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM
 
+from chat_endpoint import ChatEndpoint, says
 from strop.cli.runs import sparkline
 
 Strop = Callable[..., subprocess.CompletedProcess[str]]
@@ -102,13 +103,16 @@ def test_eval_measures_a_run_against_its_base(strop: Strop, finished: Path) -> N
     assert [model["model"] for model in document["models"]] == ["model", "finished step 3"]
     assert document["models"][0]["rows"] == 3
     assert document["comparison"]["before"]["mean"] == pytest.approx(document["models"][0]["metrics"]["reward"])
+    assert document["models"][1]["report"]["pass_at"].keys() == {"1", "2"}
 
 
 def test_eval_prints_a_table_and_answers_side_by_side(strop: Strop, finished: Path) -> None:
     arguments = ("--data", "held_out.jsonl", "--rewards", "config.toml", "--against", "model", "--show", "2")
     shown = strop("eval", str(finished), *arguments).stdout
     assert "pass@1" in shown
-    assert "rows better / worse" in shown
+    assert "rows better / worse / equal" in shown
+    assert "p-value of the change" in shown
+    assert "reward/vowels" in shown
     assert shown.count("Say ") == 2
 
 
@@ -127,6 +131,26 @@ def test_eval_writes_every_answer(strop: Strop, project: Path) -> None:
     answers = [json.loads(line) for line in (project / "answers.jsonl").read_text().splitlines()]
     assert len(answers) == 3 * 2
     assert set(answers[0]["components"]) == {"vowels", "short"}
+
+
+def test_eval_asks_a_model_behind_an_endpoint(strop: Strop, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ("--data", "held_out.jsonl", "--rewards", "config.toml", "--json")
+    monkeypatch.setenv("SOME_KEY", "sk-some")
+    with ChatEndpoint(lambda asked: says(*["aeiou"] * asked.body.get("n", 1))) as endpoint:
+        done = strop("eval", f"outside@{endpoint.url}", "--against", "model", "--api-key-env", "SOME_KEY", *arguments)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["models"][1]["model"] == f"outside@{endpoint.url}"
+    assert document["models"][1]["metrics"]["reward/vowels"] == pytest.approx(5 / 6)
+    assert document["comparison"]["rows"] == 3
+    assert {asked.key for asked in endpoint.asked} == {"Bearer sk-some"}
+
+
+def test_eval_without_the_key_that_was_named_says_so(strop: Strop) -> None:
+    arguments = ("--data", "held_out.jsonl", "--rewards", "config.toml", "--api-key-env", "NO_SUCH_KEY")
+    done = strop("eval", "outside@http://127.0.0.1:9/v1", *arguments)
+    assert done.returncode == 1
+    assert "the variable NO_SUCH_KEY is not set" in done.stderr
 
 
 def test_eval_with_a_broken_reward_fails(strop: Strop, project: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -17,21 +17,26 @@ from rich.text import Text
 
 from strop.cli.console import JsonOption, errors, output, print_json, say
 from strop.config import RunConfig, read_config
-from strop.evals.report import Comparison, compare, estimate, row_means
+from strop.evals.report import Comparison, Report, compare, report, row_result
 from strop.evals.run import Evaluation
+from strop.evals.spec import DEFAULTS, parse_target
 from strop.store.files import json_line, write_atomic
 from strop.store.recorder import rollout_lines
 from strop.types import Group, Json, StepRecord
 
-# What a file with only [[rewards]] lacks of a whole configuration.
-_DEFAULTS = {"name": "eval", "model": "unused", "data": {"train": "unused"}}
-
 
 def evaluate(
-    model: Annotated[str, typer.Argument(help="Catalogue name, Hugging Face id, folder, checkpoint, or run.")],
+    model: Annotated[
+        str,
+        typer.Argument(help="Catalogue name, Hugging Face id, folder, checkpoint, run, or MODEL@URL of an endpoint."),
+    ],
     data: Annotated[Path, typer.Option(help="Held-out rows, JSONL.")],
     rewards: Annotated[Path, typer.Option(help="TOML file with [[rewards]]; [sampling] and [eval] count too.")],
     against: Annotated[str | None, typer.Option(help="Another model to compare with, such as the base.")] = None,
+    api_key_env: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Environment variable with the key of an endpoint.")
+    ] = None,
+    concurrency: Annotated[int, typer.Option(min=1, max=512, help="Calls to an endpoint at the same time.")] = 16,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one value, say eval.samples=4.")
     ] = None,
@@ -43,23 +48,28 @@ def evaluate(
     """Measure a model on held-out rows, with the settings of [eval].
 
     Example: `strop eval runs/demo --data heldout.jsonl --rewards config.toml --against smollm2-135m`
+
+    A model behind an OpenAI-compatible endpoint is named with its address:
+    `strop eval gpt-5-mini@https://api.openai.com/v1 --api-key-env OPENAI_API_KEY …`
     """
     from strop.worker.evaluation import evaluate_models
     from strop.worker.quiet import quiet_libraries
 
     quiet_libraries()
-    config = read_config(rewards, overrides or (), defaults=_DEFAULTS)
-    models = [model] if against is None else [against, model]
+    config = read_config(rewards, overrides or (), defaults=DEFAULTS)
+    targets = [parse_target(name, api_key_env, concurrency) for name in (against, model) if name is not None]
     with _Display() as display:
-        evaluations = evaluate_models(models, data, config, limit, display)
+        evaluations = evaluate_models(targets, data, config, limit, display)
     if out is not None:
         write_atomic(out, "".join(_answers(evaluations)))
     groups = [evaluation.groups for evaluation in evaluations.values()]
-    comparison = compare(groups[0], groups[1]) if len(groups) == 2 else None
+    results = [[row_result(group, config.eval.pass_threshold) for group in found] for found in groups]
+    reports = [report(found) for found in results]
+    comparison = compare(*results) if len(results) == 2 else None
     if as_json:
-        print_json(_document(data, evaluations, comparison))
+        print_json(_document(data, evaluations, reports, comparison))
         return
-    output.print(_table(config, evaluations, comparison))
+    output.print(_table(config, evaluations, reports, comparison))
     for index in range(min(show, len(groups[0]))):
         output.print(_side_by_side(list(evaluations), [found[index] for found in groups]))
 
@@ -98,31 +108,48 @@ class _Display:
         self._bar.advance(self._task)
 
 
-def _table(config: RunConfig, evaluations: dict[str, Evaluation], comparison: Comparison | None) -> Table:
+def _table(
+    config: RunConfig, evaluations: dict[str, Evaluation], reports: Sequence[Report], comparison: Comparison | None
+) -> Table:
     settings = f"{config.eval.samples} answer(s) a row at temperature {config.eval.temperature:g}"
-    table = Table(box=None, caption=f"{settings}; ± is the 95 % interval over rows", caption_justify="left")
+    table = Table(box=None, caption=f"{settings}; in brackets 95 % intervals over rows", caption_justify="left")
     table.add_column("")
     for label in (*evaluations, *(["change"] if comparison else [])):
         table.add_column(label, justify="right")
-    cells = [str(estimate(list(row_means(evaluation.groups).values()))) for evaluation in evaluations.values()]
-    table.add_row("reward", *cells, *([str(comparison.change)] if comparison else []))
+    for name, cells in _estimates(reports, comparison):
+        table.add_row(name, *cells)
     for name in _shared_metrics(list(evaluations.values())):
         values = [evaluation.metrics[name] for evaluation in evaluations.values()]
         change = [f"{values[1] - values[0]:+.3f}"] if comparison else []
         table.add_row(name, *(f"{value:.3f}" for value in values), *change)
-    table.add_row("rows", *(str(len(evaluation.groups)) for evaluation in evaluations.values()))
+    table.add_row("rows", *(str(found.rows) for found in reports))
     if comparison:
-        table.add_row("rows better / worse", *[""] * len(evaluations), f"{comparison.better} / {comparison.worse}")
+        empty = [""] * len(reports)
+        counts = (comparison.better, comparison.worse, comparison.equal)
+        table.add_row("rows better / worse / equal", *empty, " / ".join(map(str, counts)))
+        table.add_row("p-value of the change", *empty, f"{comparison.p_value:.3g}")
     return table
 
 
+def _estimates(reports: Sequence[Report], comparison: Comparison | None) -> Iterator[tuple[str, list[str]]]:
+    """What has an interval: reward, pass rates, components. Names that one side lacks are left out."""
+    last = reports[-1]
+    yield "reward", [str(found.reward) for found in reports] + ([str(comparison.change)] if comparison else [])
+    for size in last.pass_at:
+        if all(size in found.pass_at for found in reports):
+            change = str(comparison.pass_change) if comparison and size == 1 else ""
+            yield f"pass@{size}", [str(found.pass_at[size]) for found in reports] + ([change] if comparison else [])
+    for name in last.components:
+        if all(name in found.components for found in reports):
+            change = str(comparison.components.get(name, "")) if comparison else ""
+            cells = [str(found.components[name]) for found in reports]
+            yield f"reward/{name}", cells + ([change] if comparison else [])
+
+
 def _shared_metrics(evaluations: Sequence[Evaluation]) -> list[str]:
-    """What is worth a line: pass rates first, then components and lengths."""
-    wanted = ("pass@", "solve_rate", "reward/", "response_length", "rollouts_errored")
-    hidden = ("solve_rate/",)
-    names = [name for name in evaluations[0].metrics if all(name in other.metrics for other in evaluations)]
-    kept = [name for name in names if name.startswith(wanted) and not name.startswith(hidden)]
-    return sorted(kept, key=lambda name: next(i for i, start in enumerate(wanted) if name.startswith(start)))
+    """What else is worth a line."""
+    wanted = ("solve_rate", "response_length", "response_length_clip_ratio", "rollouts_errored")
+    return [name for name in wanted if all(name in evaluation.metrics for evaluation in evaluations)]
 
 
 def _side_by_side(labels: Sequence[str], groups: Sequence[Group]) -> Panel:
@@ -144,12 +171,14 @@ def _answers(evaluations: dict[str, Evaluation]) -> list[str]:
     return [json_line({"model": label, **line}) for label, record in records.items() for line in rollout_lines(record)]
 
 
-def _document(data: Path, evaluations: dict[str, Evaluation], comparison: Comparison | None) -> Json:
+def _document(
+    data: Path, evaluations: dict[str, Evaluation], reports: Sequence[Report], comparison: Comparison | None
+) -> Json:
     return {
         "data": str(data),
         "models": [
-            {"model": label, "rows": len(evaluation.groups), "metrics": evaluation.metrics}
-            for label, evaluation in evaluations.items()
+            {"model": label, "rows": found.rows, "metrics": evaluation.metrics, "report": asdict(found)}
+            for (label, evaluation), found in zip(evaluations.items(), reports, strict=True)
         ],
         "comparison": asdict(comparison) if comparison else None,
     }

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from strop.envs.single_turn import cut_at_stop
+from strop.envs.text_only import text_rollout, unanswered
 from strop.errors import ConfigError, Unavailable
 from strop.seeds import derive_seed
-from strop.types import Failure, Group, Message, Rollout, Row, SamplingParams, Step, StopReason, ToolCall
+from strop.types import Failure, Group, Message, Rollout, Row, SamplingParams, StopReason, ToolCall
 
 try:
     import openai
@@ -230,24 +230,13 @@ def _shares(total: int, sizes: Sequence[int]) -> list[int]:
 
 
 def _rollout(index: int, found: _Answer | Failure, stop: Sequence[str]) -> Rollout:
-    answer = found if isinstance(found, _Answer) else None
-    text = cut_at_stop(answer.message.content, stop) if answer else ""
-    failure = found if isinstance(found, Failure) else None
-    if answer and answer.finish == "content_filter":
-        failure = Failure("content_filter", "the endpoint's filter cut the answer off")
-    return Rollout(
-        index=index,
-        messages=(replace(answer.message, content=text),) if answer else (),
-        steps=(Step(text, tuple(call.as_dict() for call in answer.message.tool_calls)),) if answer else (),
-        token_ids_T=(),
-        sampled_mask_T=(),
-        sampler_logprobs_T=(),
-        entropy=None,
-        stop_reason=StopReason.LENGTH if answer and answer.finish == "length" else StopReason.STOP,
-        failure=failure,
-        timing={"sample": answer.seconds} if answer else {},
-        counted_tokens=answer.tokens if answer else 0,
-    )
+    if isinstance(found, Failure):
+        return unanswered(index, found)
+    reason = StopReason.LENGTH if found.finish == "length" else StopReason.STOP
+    rollout = text_rollout(index, found.message, reason, found.tokens, found.seconds, stop)
+    if found.finish == "content_filter":
+        return replace(rollout, failure=Failure("content_filter", "the endpoint's filter cut the answer off"))
+    return rollout
 
 
 def _reason(error: Exception) -> str:

@@ -39,5 +39,9 @@ async def evaluate(
         seed=derive_seed(config.seed, "eval"),
     )
     groups = await run_groups(rows, config.eval.samples, params, environment, scorer, on_group)
-    metrics = {**group_metrics(groups), **pass_metrics(groups, config.eval.pass_threshold)}
-    return Evaluation(tuple(groups), metrics)
+    return Evaluation(tuple(groups), measure(groups, config.eval.pass_threshold))
+
+
+def measure(groups: Sequence[Group], pass_threshold: float) -> dict[str, float]:
+    """The metrics of evaluated groups."""
+    return {**group_metrics(groups), **pass_metrics(groups, pass_threshold)}

@@ -1,23 +1,33 @@
-"""Evaluate a model on held-out rows with the reward functions of a configuration."""
+"""Evaluate models on held-out rows: for the command line, or as a process over a folder."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+import traceback
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+
+import torch
 
 from strop.config import RunConfig
 from strop.data.rows import load_rows
-from strop.envs.single_turn import SingleTurn
-from strop.errors import DataError, TooManyFailures
-from strop.evals.run import Evaluation, evaluate
-from strop.policy.chat import ChatTemplate
-from strop.policy.sampler import Engine, LocalSampler
+from strop.errors import StropError, TooManyFailures
+from strop.evals.report import report, row_result
+from strop.evals.run import Evaluation, evaluate, measure
+from strop.evals.spec import EvaluationSpec, Target, read_spec
 from strop.rewards.scorer import Scorer
-from strop.types import Group, Row
-from strop.worker.data import fitting
-from strop.worker.models import load_model
+from strop.store.answers import answer_lines, read_group
+from strop.store.evaldir import EvaluationDir
+from strop.store.rundir import RunState
+from strop.types import Group, Json, Row
+from strop.worker.subjects import Subject, open_subject
+
+_STATUS_EVERY_S = 0.5
+_LOOK_EVERY_S = 0.1
 
 
 class Display(Protocol):
@@ -34,7 +44,7 @@ class Display(Protocol):
 
 
 def evaluate_models(
-    models: Sequence[str], data: Path, config: RunConfig, limit: int | None, display: Display
+    targets: Sequence[Target], data: Path, config: RunConfig, limit: int | None, display: Display
 ) -> dict[str, Evaluation]:
     """Evaluations by label, all on the same rows with the same chance.
 
@@ -42,35 +52,115 @@ def evaluate_models(
     when more groups could not be scored than `train.max_failed_groups` allows.
     """
     rows = load_rows(data)[:limit]
-    return asyncio.run(_evaluate_all(models, data, rows, config, display))
+    return asyncio.run(_evaluate_all(targets, data, rows, config, display))
 
 
 async def _evaluate_all(
-    models: Sequence[str], data: Path, rows: Sequence[Row], config: RunConfig, display: Display
+    targets: Sequence[Target], data: Path, rows: Sequence[Row], config: RunConfig, display: Display
 ) -> dict[str, Evaluation]:
     evaluations: dict[str, Evaluation] = {}
     async with Scorer.from_config(config.rewards) as scorer:
-        for model in models:
-            label, evaluation = await _evaluate_one(model, data, rows, config, scorer, display)
-            evaluations[label] = evaluation
+        for target in targets:
+            async with open_subject(target, rows, str(data), config, display.say) as subject:
+                display.start(subject.label, len(subject.rows))
+                found = await evaluate(subject.rows, config, subject.environment, scorer, display.group)
+            _refuse_failures(found.groups, config.train.max_failed_groups)
+            evaluations[subject.label] = found
     return evaluations
 
 
-async def _evaluate_one(
-    model: str, data: Path, rows: Sequence[Row], config: RunConfig, scorer: Scorer, display: Display
-) -> tuple[str, Evaluation]:
-    policy, found = load_model(model, config.device, display.say)
-    chat = ChatTemplate(policy.tokenizer, policy.name, config.sampling.template)
-    kept, dropped = fitting(rows, str(data), chat, config.sampling.max_prompt_tokens)
-    if dropped:
-        display.say(f"{dropped} prompts are longer than {config.sampling.max_prompt_tokens} tokens: dropped")
-    if not kept:
-        raise DataError(f"{data}: no prompt fits into sampling.max_prompt_tokens = {config.sampling.max_prompt_tokens}")
-    display.start(found.label, len(kept))
-    environment = SingleTurn(chat, LocalSampler(Engine(policy, config.sampling.max_concurrent)))
-    evaluation = await evaluate(kept, config, environment, scorer, display.group)
-    _refuse_failures(evaluation.groups, config.train.max_failed_groups)
-    return found.label, evaluation
+def evaluate_folder(path: Path, should_stop: Callable[[], bool]) -> int:
+    """Do what a folder's spec.json says, going on where an earlier process stopped; the exit code.
+
+    0 when it is done or was asked to stop, 1 when it failed; the status says why.
+    """
+    folder = EvaluationDir.open(path)
+    with folder.lock():
+        try:
+            folder.set_status(RunState.STARTING, message="loading")
+            spec = read_spec(folder.spec(), folder.path)
+            done = asyncio.run(_evaluate(folder, spec, should_stop))
+            folder.set_status(RunState.SUCCEEDED if done else RunState.PAUSED)
+            return 0
+        except Exception as error:
+            return _fail(folder, error)
+
+
+async def _evaluate(folder: EvaluationDir, spec: EvaluationSpec, should_stop: Callable[[], bool]) -> bool:
+    """Whether it came to its end; False where it was asked to stop before."""
+    rows = load_rows(spec.data)[: spec.limit]
+    config = spec.config
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+        folder.set_status(RunState.STARTING, message=line)
+
+    async with (
+        Scorer.from_config(config.rewards) as scorer,
+        open_subject(spec.target, rows, spec.data, config, say) as subject,
+    ):
+        progress = _Progress(folder, subject, config.eval.samples)
+        left = [row for row in subject.rows if row.id not in progress.groups]
+        work = evaluate(left, config, subject.environment, scorer, progress.take)
+        if not await _unless_stopped(work, should_stop):
+            return False
+    groups = [progress.groups[row.id] for row in subject.rows]
+    _refuse_failures(groups, config.train.max_failed_groups)
+    folder.write_metrics(_figures(groups, config.eval.pass_threshold))
+    return True
+
+
+class _Progress:
+    """Writes each group into the folder, and now and then how far it is."""
+
+    def __init__(self, folder: EvaluationDir, subject: Subject, samples: int) -> None:
+        self._folder = folder
+        self._started = self._told = time.monotonic()
+        self._total = len(subject.rows)
+        rows = {row.id: row for row in subject.rows}
+        self.groups: dict[str, Group] = {
+            row: read_group(rows[row], lines) for row, lines in folder.keep_complete(rows, samples).items()
+        }
+        self._before = len(self.groups)
+        self._tell(model=subject.label)
+
+    def take(self, group: Group) -> None:
+        """Make a row's answers durable."""
+        self._folder.append(answer_lines(group))
+        self.groups[group.row.id] = group
+        if len(self.groups) == self._total or time.monotonic() - self._told > _STATUS_EVERY_S:
+            self._tell()
+
+    def _tell(self, **more: Json) -> None:
+        self._told = time.monotonic()
+        done = len(self.groups)
+        self._folder.set_status(
+            RunState.RUNNING,
+            rows_done=done,
+            rows_failed=sum(group.failure is not None for group in self.groups.values()),
+            rows_total=self._total,
+            rows_per_second=round((done - self._before) / max(self._told - self._started, 1e-3), 3),
+            **more,
+        )
+
+
+async def _unless_stopped(work: Coroutine[Any, Any, object], should_stop: Callable[[], bool]) -> bool:
+    task = asyncio.create_task(work)
+    while not task.done():
+        if should_stop():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            return False
+        await asyncio.wait([task], timeout=_LOOK_EVERY_S)
+    task.result()
+    return True
+
+
+def _figures(groups: Sequence[Group], threshold: float) -> Mapping[str, Json]:
+    return {
+        "metrics": measure(groups, threshold),
+        "report": asdict(report(row_result(group, threshold) for group in groups)),
+    }
 
 
 def _refuse_failures(groups: Sequence[Group], allowed: float) -> None:
@@ -81,3 +171,18 @@ def _refuse_failures(groups: Sequence[Group], allowed: float) -> None:
             f"{len(failures)} of {len(groups)} rows could not be scored; the first: {failures[0].message}\n"
             f"{failures[0].detail}".rstrip()
         )
+
+
+def _fail(folder: EvaluationDir, error: Exception) -> int:
+    """Name the failure. A defect of strop itself comes with its traceback, a user's without."""
+    if isinstance(error, StropError):
+        message = error.message
+    elif isinstance(error, torch.OutOfMemoryError | MemoryError):
+        message = f"out of memory: {error}\nLower sampling.max_concurrent, then resume"
+    else:
+        message = str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+        traceback.print_exception(error)
+    print(message, flush=True)
+    with suppress(OSError):  # the disk may be full
+        folder.set_status(RunState.FAILED, message=message)
+    return 1
