@@ -59,6 +59,7 @@ def test_an_unknown_job_is_named(call: str, queue: JobQueue) -> None:
         ("smollm2-135m", None, "ft:smollm2-135m:strop::{}"),
         ("Qwen/Qwen3-0.6B", "json", "ft:Qwen3-0.6B:strop:json:{}"),
         ("/models/my:own/", "x", "ft:my-own:strop:x:{}"),
+        ("tiny", "a/b: c", "ft:tiny:strop:a-b-c:{}"),
         ("ft:Qwen3-0.6B:strop:json:0123abcd:ckpt-step-4", "more", "ft:Qwen3-0.6B:strop:more:{}"),
     ],
 )
@@ -67,6 +68,9 @@ def test_the_model_of_a_job_has_a_name_without_slashes(
 ) -> None:
     job = queue.create(new_job(model=model, suffix=suffix))
     assert job.model_name == name.format(job.id[len("ftjob-") :][:8])
+    assert queue.by_model_name(job.model_name) == job
+    assert queue.by_model_name(f"ft:other:strop::{job.id[len('ftjob-') :][:8]}") is None
+    assert queue.by_model_name("smollm2-135m") is None
 
 
 def test_a_job_is_found_by_its_model_and_its_run(queue: JobQueue) -> None:
@@ -241,3 +245,15 @@ def test_a_clone_with_a_wrong_change_is_refused_by_its_key(queue: JobQueue) -> N
     with pytest.raises(ConfigError, match="did you mean 'learning_rate'") as caught:
         clone(job, {"train": {"learning_rat": 1e-5}})
     assert caught.value.param == "train.learning_rat"
+
+
+def test_only_a_finished_job_is_deleted_with_its_events(queue: JobQueue) -> None:
+    job, other = queue.create(new_job()), queue.create(new_job())
+    with pytest.raises(Conflict, match="cancel it first"):
+        queue.delete(job.id)
+    queue.want(job.id, "cancel")
+    queue.delete(job.id)
+    with pytest.raises(NotFound):
+        queue.get(job.id)
+    assert [found.id for found in queue.list()] == [other.id]
+    assert messages(queue, other.id) == ["Created fine-tuning job"]

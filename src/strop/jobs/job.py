@@ -95,8 +95,8 @@ class Job:
         """
         parts = self.model.split(":")
         base = parts[1] if parts[0] == "ft" and len(parts) > 1 else self.model
-        base = base.rstrip("/").rpartition("/")[2].replace(":", "-")
-        return f"ft:{base}:strop:{self.suffix or ''}:{short_id(self.id)}"
+        base = base.rstrip("/").rpartition("/")[2]
+        return f"ft:{_plain(base)}:strop:{_plain(self.suffix or '')}:{short_id(self.id)}"
 
     @property
     def error(self) -> dict[str, Json] | None:
@@ -141,6 +141,11 @@ def event_seq(event_id: str) -> int:
     if match is None:
         raise NotFound(f"no event {event_id!r}")
     return int(match[1], 16)
+
+
+def _plain(text: str) -> str:
+    """What a part of a model's name may hold: no slash, no colon, no space."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-")
 
 
 def short_id(job_id: str) -> str:

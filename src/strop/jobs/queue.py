@@ -7,6 +7,7 @@ part of it. A job that a runner holds is changed by that runner only: clients le
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -73,6 +74,23 @@ class JobQueue:
     def by_model(self, name: str) -> Job | None:
         """The job that made a fine-tuned model, by the model's name."""
         return self._first(jobs.c.fine_tuned_model == name)
+
+    def by_model_name(self, name: str) -> Job | None:
+        """The job whose model is called so, or will be once it is finished."""
+        short = name.rpartition(":")[2]
+        if re.fullmatch("[0-9a-f]{8}", short) is None:
+            return None
+        job = self._first(jobs.c.id.like(f"ftjob-{short}%"))
+        return job if job is not None and job.model_name == name else None
+
+    def delete(self, job_id: str) -> Job:
+        """Forget a finished job and its events; its run folder stays. Conflict for one that is not finished."""
+        with self.database.write() as connection:
+            job = _locked(connection, job_id)
+            if not job.status.finished:
+                raise Conflict(f"job {job_id} is {job.status}; cancel it first, then delete it")
+            connection.execute(jobs.delete().where(jobs.c.seq == job.seq))
+        return job
 
     def by_run(self, run_id: str) -> Job | None:
         """The job that a run belongs to; None for a run that was imported."""
