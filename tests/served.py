@@ -15,11 +15,14 @@ from openai import OpenAI
 
 from strop.api.app import create_app
 from strop.api.services import Services, Settings
+from strop.data.rows import count_rows
 from strop.jobs.queue import JobQueue
 from strop.store.datafolder import DataFolder
 from strop.store.db import open_database
+from strop.store.ingest import Ingester
 from strop.store.keys import KeyStore
 from strop.store.secrets import SecretStore
+from strop.store.uploads import FileStore
 
 
 @contextmanager
@@ -28,9 +31,9 @@ def services(folder: Path, url: str | None = None, **others: Any) -> Iterator[Se
     data = DataFolder.open(folder)
     database = open_database(url, data.path)
     values: dict[str, Any] = {
-        "files": None,
+        "files": FileStore(database, data, count_rows),
         "jobs": JobQueue(database),
-        "ingester": None,
+        "ingester": Ingester(database, data.path),
         "secrets": SecretStore(database, data.secret_key),
         "keys": KeyStore(database),
         "deployments": None,

@@ -26,12 +26,15 @@ from strop import __version__
 from strop.api.app import create_app
 from strop.api.guard import is_loopback
 from strop.api.services import Services, Settings
+from strop.data.rows import count_rows
 from strop.errors import ServerError
 from strop.jobs.queue import JobQueue
 from strop.store.datafolder import DataFolder
 from strop.store.db import Database, open_database
+from strop.store.ingest import Ingester
 from strop.store.keys import KeyStore
 from strop.store.secrets import SecretStore
+from strop.store.uploads import FileStore
 
 log = logging.getLogger("strop.server")
 
@@ -124,17 +127,18 @@ class _Http(uvicorn.Server):
 
 
 def _services(folder: DataFolder, database: Database, options: Options) -> Services:
+    settings = Settings(loopback=options.loopback)
     return Services(
         database=database,
         folder=folder,
-        files=None,
+        files=FileStore(database, folder, count_rows, settings.max_upload_bytes),
         jobs=JobQueue(database),
-        ingester=None,
+        ingester=Ingester(database, folder.path),
         secrets=SecretStore(database, folder.secret_key),
         keys=KeyStore(database),
-        deployments=None,
+        deployments=None,  # type: ignore[arg-type]
         engine=None,
-        settings=Settings(loopback=options.loopback),
+        settings=settings,
     )
 
 

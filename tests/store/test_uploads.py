@@ -146,11 +146,12 @@ def test_files_are_listed_by_cursor_in_both_orders(store: FileStore) -> None:
 
 def test_a_deleted_file_is_gone(store: FileStore, folder: DataFolder) -> None:
     file = store.add("rows.jsonl", "fine-tune", [ROWS])
-    with open(store.path(file.id), "rb") as download:
+    _, download = store.open(file.id)
+    with download:
         store.delete(file.id)
         assert download.read() == ROWS
     assert left(folder) == []
-    for missing in (store.get, store.path, store.delete):
+    for missing in (store.get, store.open, store.path, store.delete):
         with pytest.raises(NotFound, match=f"no file '{file.id}'"):
             missing(file.id)
 

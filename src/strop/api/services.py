@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from strop.api.deployments import Deployments
+from strop.jobs.queue import JobQueue
+from strop.store.datafolder import DataFolder
 from strop.store.db import Database
+from strop.store.ingest import Ingester
+from strop.store.keys import KeyStore
+from strop.store.secrets import SecretStore
+from strop.store.uploads import FileStore
 
 MiB = 1024 * 1024
 
@@ -29,13 +36,12 @@ class Services:
     """Everything that a route may call. A test gives what its routes need."""
 
     database: Database
-    folder: Any  # store.datafolder.DataFolder
-    """The data folder, with `path`."""
-    files: Any  # store.uploads.FileStore
-    jobs: Any  # jobs.queue.JobQueue
-    ingester: Any  # store.ingest.Ingester
-    secrets: Any  # store.secrets.SecretStore
-    keys: Any  # store.keys.KeyStore
-    deployments: Any  # serve.deployments.Deployments
+    folder: DataFolder
+    files: FileStore
+    jobs: JobQueue
+    ingester: Ingester
+    secrets: SecretStore
+    keys: KeyStore
+    deployments: Deployments
     engine: Any  # serve.supervisor.EngineProcess
     settings: Settings = field(default_factory=Settings)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 import sqlalchemy as sa
 
@@ -119,6 +119,14 @@ class FileStore:
                 query = query.where(files.c.seq < place if newest_first else files.c.seq > place)
             return [File(*row) for row in connection.execute(query.limit(limit + 1))]
 
+    def open(self, file_id: str) -> tuple[File, BinaryIO]:
+        """A file and its content, which can be read to its end although the file is deleted meanwhile."""
+        file = self.get(file_id)
+        try:
+            return file, open(self._folder.files / file_id, "rb")
+        except FileNotFoundError:
+            raise _unknown(file_id) from None
+
     def path(self, file_id: str) -> Path:
         """Where the content lies. NotFound for an unknown file."""
         self.get(file_id)
@@ -179,8 +187,12 @@ def _alive() -> sa.ColumnElement[bool]:
 def _get(connection: sa.Connection, file_id: str) -> File:
     row = connection.execute(_SELECT.where(files.c.id == file_id, _alive())).one_or_none()
     if row is None:
-        raise NotFound(f"no file {file_id!r}", param="file_id")
+        raise _unknown(file_id)
     return File(*row)
+
+
+def _unknown(file_id: str) -> NotFound:
+    return NotFound(f"no file {file_id!r}", param="file_id")
 
 
 def _user(connection: sa.Connection, file_id: str) -> str | None:
