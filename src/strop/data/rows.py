@@ -180,8 +180,8 @@ def refuse_overlap(
     """
     lines: dict[str, int] = {}
     for row in train:
-        lines.setdefault(_prompt_digest(row), row.line)
-    pairs = [(lines[digest], row.line) for row in validation if (digest := _prompt_digest(row)) in lines]
+        lines.setdefault(prompt_digest(row), row.line)
+    pairs = [(lines[digest], row.line) for row in validation if (digest := prompt_digest(row)) in lines]
     if not pairs:
         return
     listed = [f"{validation_file}:{second}: same prompt as {train_file}:{first}" for first, second in pairs[:MAX_SHOWN]]
@@ -205,7 +205,8 @@ def _digest(value: Json) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def _prompt_digest(row: Row) -> str:
+def prompt_digest(row: Row) -> str:
+    """SHA-256 of what a model gets to see of a row: messages and tools."""
     return _digest([[asdict(message) for message in row.messages], list(row.tools)])
 
 
