@@ -83,7 +83,7 @@ def played_step(
             f"row-{row}",
             sample,
             reward=round(chance.random(), 3),
-            answer=" ".join(chance.choices("red green blue Straße ÄPFEL 50% a_b".split(), k=6)),
+            answer=" ".join(chance.choices(["red", "green", "blue", "Straße", "ÄPFEL", "50%", "a_b"], k=6)),
             question=f"Question {row}?",
             cause=chance.choice([None] * 9 + ["timeout"]),
             stop_reason=chance.choice(["stop", "length"]),

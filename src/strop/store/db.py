@@ -105,7 +105,13 @@ def _sqlite(url: Any) -> Database:
 
 def _sqlite_writer(connection: Any, record: object) -> None:
     connection.isolation_level = None  # transactions begin where SQLAlchemy says so
-    for pragma in ("journal_mode = WAL", f"busy_timeout = {_BUSY_MS}", "foreign_keys = ON", "cache_size = -65536"):
+    for pragma in (
+        "journal_mode = WAL",
+        f"busy_timeout = {_BUSY_MS}",
+        "foreign_keys = ON",
+        "cache_size = -65536",
+        "wal_autocheckpoint = 4000",  # pages: while runs are imported, the same ones change again and again
+    ):
         connection.execute(f"PRAGMA {pragma}")
 
 

@@ -5,28 +5,48 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, Protocol
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from strop.store.bulk import insert_rows
-from strop.store.runfiles import RolloutLine, components_of, prompt_text
+from strop.store.runfiles import RolloutLine, components_text, prompt_text
 from strop.store.tables import prompts, rollouts
 from strop.types import StopReason
 
 
-class Answer(NamedTuple):
+class Scored(Protocol):
     """A rollout, as far as its prompt shows it."""
 
+    @property
+    def step(self) -> int: ...
+    @property
+    def sample(self) -> int: ...
+    @property
+    def reward(self) -> float | None: ...
+    @property
+    def cause(self) -> str | None: ...
+    @property
+    def stop_reason(self) -> str: ...
+    @property
+    def components(self) -> Mapping[str, float]: ...
+    @property
+    def answer(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """The same from the database."""
+
+    step: int
     sample: int
     reward: float | None
     cause: str | None
-    """Of its failure."""
     stop_reason: str
-    components: str
-    """JSON."""
+    components: Mapping[str, float]
     answer: str
 
 
@@ -57,25 +77,23 @@ def add_prompts(connection: Connection, run: int, known: dict[str, int], drawn: 
     known |= dict(connection.execute(query).tuples().all())
 
 
-def update_latest(connection: Connection, newest: Mapping[int, tuple[int, Sequence[Answer]]]) -> None:
-    """Note what came of prompts, named by `seq`, in a step."""
+def update_latest(connection: Connection, newest: Mapping[int, Sequence[Scored]]) -> None:
+    """Note what came of prompts, named by `seq`, in the step that these rollouts belong to."""
     if newest:
         columns = [column.name for column in prompts.c if column.name.startswith("latest_")]
         change = sa.update(prompts).where(prompts.c.seq == sa.bindparam("prompt"))
         change = change.values({name: sa.bindparam(f"new_{name}") for name in columns})
-        rows = [{"prompt": prompt, **_latest(step, answers)} for prompt, (step, answers) in newest.items()]
-        connection.execute(change, rows)
+        connection.execute(change, [{"prompt": prompt, **_latest(scored)} for prompt, scored in newest.items()])
 
 
 def repair_prompts(connection: Connection, run: int, after: int) -> None:
     """Once rollouts of steps above `after` are gone: what is newest now; prompts without any go."""
     stale = sa.select(prompts.c.seq).where(prompts.c.run == run, prompts.c.latest_step > after)
-    changed = list(connection.scalars(stale))
-    newest = {prompt: _newest(connection, prompt) for prompt in changed}
-    unused = [{"prompt": prompt} for prompt, (_, answers) in newest.items() if not answers]
+    newest = {prompt: _newest(connection, prompt) for prompt in connection.scalars(stale).all()}
+    unused = [{"prompt": prompt} for prompt, scored in newest.items() if not scored]
     if unused:
         connection.execute(sa.delete(prompts).where(prompts.c.seq == sa.bindparam("prompt")), unused)
-    update_latest(connection, {prompt: found for prompt, found in newest.items() if found[1]})
+    update_latest(connection, {prompt: scored for prompt, scored in newest.items() if scored})
 
 
 def _prompt_row(run: int, line: RolloutLine) -> dict[str, Any]:
@@ -84,29 +102,30 @@ def _prompt_row(run: int, line: RolloutLine) -> dict[str, Any]:
     return {"run": run, "row": line.row, "line": line.line, **shown, **_NOTHING}
 
 
-def _newest(connection: Connection, prompt: int) -> tuple[int, list[Answer]]:
-    step = connection.scalar(sa.select(sa.func.max(rollouts.c.step)).where(rollouts.c.prompt == prompt))
-    columns = [rollouts.c[name] for name in Answer._fields]
-    query = sa.select(*columns).where(rollouts.c.prompt == prompt, rollouts.c.step == step)
-    query = query.order_by(rollouts.c.seq)
-    return step or 0, [Answer(*row) for row in connection.execute(query)]
+def _newest(connection: Connection, prompt: int) -> list[_Stored]:
+    """The rollouts of a prompt in the newest step that has any."""
+    step = sa.select(sa.func.max(rollouts.c.step)).where(rollouts.c.prompt == prompt).scalar_subquery()
+    columns = [rollouts.c[field.name] for field in fields(_Stored)]
+    query = sa.select(*columns).where(rollouts.c.prompt == prompt, rollouts.c.step == step).order_by(rollouts.c.seq)
+    rows = connection.execute(query).mappings()
+    return [_Stored(**{**row, "components": json.loads(row["components"])}) for row in rows]
 
 
-def _latest(step: int, answers: Sequence[Answer]) -> dict[str, Any]:
+def _latest(scored: Sequence[Scored]) -> dict[str, Any]:
     """Columns of a prompt for what came of it in a step."""
-    rewards = [answer.reward for answer in answers if answer.reward is not None]
+    rewards = [rollout.reward for rollout in scored if rollout.reward is not None]
     components: dict[str, list[float]] = defaultdict(list)
-    for answer in answers:
-        for name, value in components_of(answer.components).items():
+    for rollout in scored:
+        for name, value in rollout.components.items():
             components[name].append(value)
-    facts = {
-        "step": step,
-        "samples": len(answers),
-        "failed": sum(answer.cause is not None for answer in answers),
-        "truncated": sum(answer.stop_reason == StopReason.LENGTH for answer in answers),
-        "reward": fmean(rewards) if rewards else None,
-        "best": max(rewards, default=None),
-        "components": json.dumps({name: fmean(values) for name, values in components.items()}),
-        "answer": min(answers).answer,
+    first = min(scored, key=lambda rollout: rollout.sample)
+    return {
+        "new_latest_step": first.step,
+        "new_latest_samples": len(scored),
+        "new_latest_failed": sum(rollout.cause is not None for rollout in scored),
+        "new_latest_truncated": sum(rollout.stop_reason == StopReason.LENGTH for rollout in scored),
+        "new_latest_reward": fmean(rewards) if rewards else None,
+        "new_latest_best": max(rewards, default=None),
+        "new_latest_components": components_text({name: fmean(values) for name, values in components.items()}),
+        "new_latest_answer": first.answer,
     }
-    return {f"new_latest_{name}": value for name, value in facts.items()}

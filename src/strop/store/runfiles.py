@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, BinaryIO
@@ -19,6 +19,8 @@ from strop.errors import RunError
 
 PREVIEW = 200
 """Characters of a text that tables and lists show."""
+
+_BUFFER = 65536  # a line is a few kilobytes
 
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
@@ -60,8 +62,10 @@ class _Turn(msgspec.Struct):
     @property
     def text(self) -> str:
         """What is said, calls of tools included."""
-        calls = [f"{call.function.name}({call.function.arguments})" for call in self.tool_calls or ()]
-        return "\n".join(part for part in (self.content, *calls) if part)
+        if not self.tool_calls:
+            return self.content or ""
+        calls = [f"{call.function.name}({call.function.arguments})" for call in self.tool_calls]
+        return "\n".join([self.content, *calls] if self.content else calls)
 
 
 class _Failure(msgspec.Struct):
@@ -81,7 +85,7 @@ class RolloutLine(msgspec.Struct):
     prompt: msgspec.Raw = msgspec.Raw(b"[]")
     reward: float | None = None
     advantage: float | None = None
-    components: msgspec.Raw = msgspec.Raw(b"{}")
+    components: dict[str, float] = {}
     failure: _Failure | None = None
 
     @property
@@ -90,24 +94,19 @@ class RolloutLine(msgspec.Struct):
         return storable(self.failure.cause) if self.failure else None
 
     @property
-    def components_text(self) -> str:
-        """Its components as JSON."""
-        return bytes(self.components).decode().replace(r"\u0000", r"\ufffd")
-
-    @property
     def length(self) -> int:
         """Sampled tokens."""
         return bytes(self.sampled_mask).count(b"1")
 
     @property
+    def said(self) -> str:
+        """Every turn after the prompt."""
+        return self.messages[0].text if len(self.messages) == 1 else "\n".join([turn.text for turn in self.messages])
+
+    @property
     def answer(self) -> str:
         """The start of its last turn."""
         return storable(self.messages[-1].text[:PREVIEW]) if self.messages else ""
-
-    @property
-    def search(self) -> str:
-        """Every turn after the prompt, case folded."""
-        return folded("\n".join([turn.text for turn in self.messages]))
 
 
 @dataclass(frozen=True)
@@ -132,8 +131,8 @@ class Rollouts:
 
 _decode_metrics = msgspec.json.Decoder(dict[str, float]).decode
 _decode_rollout = msgspec.json.Decoder(RolloutLine).decode
+_encode = msgspec.json.Encoder().encode
 _decode_turns = msgspec.json.Decoder(list[_Turn]).decode
-_decode_components = msgspec.json.Decoder(dict[str, float]).decode
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, ValueError)
 
 
@@ -179,7 +178,7 @@ def read_rollouts(file: Path, step: int) -> Rollouts:
     seen: set[tuple[str, int]] = set()
     offset = 0
     try:
-        with open(file, "rb") as handle:
+        with open(file, "rb", buffering=_BUFFER) as handle:
             for number, raw in enumerate(handle, 1):
                 place, offset = offset, offset + len(raw)
                 try:
@@ -204,7 +203,6 @@ def _rollout(raw: bytes, step: int, seen: set[tuple[str, int]]) -> RolloutLine:
         raise ValueError("the name of its row has a NUL")
     if name in seen:
         raise ValueError(f"sample {line.sample} of row {line.row} is there twice")
-    _decode_components(line.components)
     seen.add(name)
     return line
 
@@ -219,11 +217,6 @@ def prompt_text(line: RolloutLine) -> PromptText:
     return PromptText(storable(asked[:PREVIEW]), folded("\n".join(turn.text for turn in turns)))
 
 
-def components_of(text: str) -> dict[str, float]:
-    """The components of a rollout."""
-    return _decode_components(text)
-
-
 def read_rollout(file: Path, offset: int, size: int) -> dict[str, object]:
     """One rollout whole, from its place in the file. RunError where it is not there any more."""
     try:
@@ -234,6 +227,11 @@ def read_rollout(file: Path, offset: int, size: int) -> dict[str, object]:
         raise RunError(f"{file} is gone, and the rollout with it; bring the file back from a copy") from None
     except _UNREADABLE as error:
         raise RunError(f"{file}: the rollout at byte {offset} cannot be read: {error}") from None
+
+
+def components_text(components: Mapping[str, float]) -> str:
+    """Components as JSON, in a form that PostgreSQL reads too."""
+    return _encode(components).decode().replace(r"\u0000", r"\ufffd")
 
 
 def folded(text: str) -> str:

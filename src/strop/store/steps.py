@@ -14,8 +14,17 @@ from sqlalchemy import Connection
 
 from strop.store.bulk import insert_rows
 from strop.store.packed import names_of, pack, width
-from strop.store.prompts import Answer, add_prompts, known_prompts, repair_prompts, update_latest
-from strop.store.runfiles import MetricsLine, RolloutLine, Rollouts, read_rollouts, step_digest, storable
+from strop.store.prompts import add_prompts, known_prompts, repair_prompts, update_latest
+from strop.store.runfiles import (
+    MetricsLine,
+    RolloutLine,
+    Rollouts,
+    components_text,
+    folded,
+    read_rollouts,
+    step_digest,
+    storable,
+)
 from strop.store.tables import rollouts, runs, steps
 from strop.types import StopReason
 
@@ -71,10 +80,7 @@ class StepWriter:
         add_prompts(connection, self._run, self._prompts, [lines[0] for lines in newest.values()])
         insert_rows(connection, steps, [self._step_row(step) for step in batch])
         insert_rows(connection, rollouts, [row for step in batch for row in self._rollout_rows(step)])
-        update_latest(
-            connection,
-            {self._prompts[row]: (lines[0].step, [_answer(line) for line in lines]) for row, lines in newest.items()},
-        )
+        update_latest(connection, {self._prompts[row]: lines for row, lines in newest.items()})
         known = {"metric_names": json.dumps(self._names), "metrics_inode": inode}
         connection.execute(sa.update(runs).where(runs.c.seq == self._run).values(known))
 
@@ -106,14 +112,14 @@ class StepWriter:
                 "sample": line.sample,
                 "reward": line.reward,
                 "advantage": line.advantage,
-                "components": line.components_text,
+                "components": components_text(line.components),
                 "stop_reason": storable(line.stop_reason),
                 "cause": line.cause,
                 "length": line.length,
                 "offset": offset,
                 "bytes": size,
                 "answer": line.answer,
-                "search": line.search,
+                "search": folded(line.said),
             }
 
 
@@ -135,7 +141,3 @@ def _by_row(lines: Iterable[RolloutLine]) -> dict[str, list[RolloutLine]]:
     for line in lines:
         found.setdefault(line.row, []).append(line)
     return found
-
-
-def _answer(line: RolloutLine) -> Answer:
-    return Answer(line.sample, line.reward, line.cause, line.stop_reason, line.components_text, line.answer)

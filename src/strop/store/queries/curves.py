@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
 from typing import Any
 
 import sqlalchemy as sa
@@ -115,8 +114,8 @@ def smoothed(values: Sequence[float], weight: float) -> list[float]:
     """Moving average in which the past has `weight`; the first values are not drawn towards zero."""
     if not weight:
         return list(values)
-    fresh = 1 - weight
-    averages = list(accumulate(values, lambda average, value: average * weight + value * fresh, initial=0.0))[1:]
+    fresh, average = 1 - weight, 0.0
+    averages = [average := average * weight + value * fresh for value in values]
     decay = 1.0
     for place, average in enumerate(averages):
         decay *= weight
