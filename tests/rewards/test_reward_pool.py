@@ -78,7 +78,7 @@ def test_a_file_that_does_not_exist_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("source", ["reward.py", "reward.txt:grade", "grade", ""])
 def test_a_source_of_unknown_form_is_refused(tmp_path: Path, source: str) -> None:
     config = returning(tmp_path, "return 1").model_copy(update={"source": source})
-    with pytest.raises(RewardError, match=r"is not of the form file\.py:function"):
+    with pytest.raises(RewardError, match=r"is neither a Python function, file\.py:function, nor a grader"):
         load_reward(config)
 
 

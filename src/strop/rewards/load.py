@@ -8,6 +8,7 @@ from pathlib import Path
 from strop.config import RewardConfig
 from strop.errors import RewardError
 from strop.rewards.base import Outcome, RewardFunction
+from strop.rewards.graders.function import load_grader
 from strop.rewards.payload import item_payload, sample_payload
 from strop.rewards.pool import RewardPool
 from strop.types import Rollout, Row
@@ -38,16 +39,18 @@ class PythonFunction:
         await self._pool.close()
 
 
-SOURCES: dict[str, Callable[[RewardConfig], RewardFunction]] = {".py": PythonFunction}
+SOURCES: dict[str, Callable[[RewardConfig], RewardFunction]] = {".py": PythonFunction, ".json": load_grader}
 """Kinds of reward functions, by the ending of the file that the source names."""
 
 
 def load_reward(config: RewardConfig) -> RewardFunction:
     """The reward function that a table describes, not started yet. Raises RewardError."""
-    kind = Path(config.source.rpartition(":")[0]).suffix
+    grader = config.source.endswith(".json")
+    kind = Path(config.source if grader else config.source.rpartition(":")[0]).suffix
     if kind not in SOURCES:
         raise RewardError(
-            f"reward {config.name!r}: source {config.source!r} is not of the form file.py:function",
+            f"reward {config.name!r}: source {config.source!r} is neither a Python function, file.py:function, "
+            "nor a grader, file.json",
             param="rewards.source",
         )
     return SOURCES[kind](config)

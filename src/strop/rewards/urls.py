@@ -63,7 +63,7 @@ async def resolve(host: str, port: int, allow_private: bool) -> list[str]:
 
 
 def why_blocked(address: Address, allow_private: bool) -> str | None:
-    """What an address is, if requests must not go there: this machine and private networks only with `allow_private`."""
+    """What an address is, if requests must not go there; private ones are a matter of `allow_private`."""
     inner = _embedded(address)
     if inner is not None:
         return why_blocked(inner, allow_private)

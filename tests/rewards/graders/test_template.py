@@ -83,7 +83,14 @@ def test_a_value_that_looks_like_a_template_stays_as_it_is() -> None:
 def test_what_is_absent_is_an_error_that_knows_whose_it_is(text: str, by_model: bool) -> None:
     with pytest.raises(Absent) as caught:
         rendered(text)
-    assert caught.value.variable.by_model is by_model
+    assert (caught.value.by_model, caught.value.unparsed) == (by_model, False)
+
+
+@pytest.mark.parametrize("text", ["{{sample.output_json}}", "{{sample.output_json.a.b}}"])
+def test_an_answer_that_is_no_json_has_no_output_json(text: str) -> None:
+    with pytest.raises(Absent, match="the answer is not JSON") as caught:
+        parse_template(text).render(SAMPLE | {"output_json": None}, ITEM)
+    assert (caught.value.by_model, caught.value.unparsed) == (True, True)
 
 
 @pytest.mark.parametrize(

@@ -32,11 +32,16 @@ class TemplateError(ValueError):
 
 
 class Absent(Exception):
-    """A variable that this sample and item do not have."""
+    """A variable that this sample and item do not have.
 
-    def __init__(self, variable: Variable, why: str) -> None:
+    `by_model`: the model decided that, rather than whoever wrote rows and grader. `unparsed`:
+    because its answer is no JSON.
+    """
+
+    def __init__(self, variable: Variable, why: str, *, unparsed: bool = False) -> None:
         super().__init__(f"{{{{ {variable} }}}}: {why}")
-        self.variable = variable
+        self.by_model = variable.namespace == "sample" and not _FROM_THE_MODEL.isdisjoint(variable.path)
+        self.unparsed = unparsed
 
 
 @dataclass(frozen=True)
@@ -49,14 +54,11 @@ class Variable:
     def __str__(self) -> str:
         return self.namespace + "".join(_shown(step) for step in self.path)
 
-    @property
-    def by_model(self) -> bool:
-        """Whether the model decides if it exists, rather than whoever wrote rows and grader."""
-        return self.namespace == "sample" and not _FROM_THE_MODEL.isdisjoint(self.path)
-
     def find(self, sample: Mapping[str, Json], item: Mapping[str, Json]) -> Json:
         """The value. Raises Absent."""
         value: Json = item if self.namespace == "item" else sample
+        if value is sample and self.path[0] == "output_json" and sample.get("output_json") is None:
+            raise Absent(self, "the answer is not JSON", unparsed=True)
         for depth, step in enumerate(self.path):
             inner = _inner(value, step)
             if inner is _NOTHING:

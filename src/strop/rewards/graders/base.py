@@ -1,0 +1,85 @@
+"""What the parts of a grader offer, and what they make of one sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from strop.config import RewardConfig
+from strop.rewards.graders.template import Absent
+from strop.types import Failure, Json
+
+Values = Mapping[str, Json]
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens that a judge used."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    """Those of the prompt that its server remembered."""
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.cached_tokens + other.cached_tokens,
+        )
+
+
+@dataclass(frozen=True)
+class Grade:
+    """What one grader made of one sample: a value or a failure, never both."""
+
+    value: float | None = None
+    failure: Failure | None = None
+    fault: str | None = None
+    """What the model got wrong so that the lowest value was given, as the name of OpenAI's flag."""
+    logs: str = ""
+    seconds: float = 0.0
+    """Time that it took, without the wait for a free process or connection."""
+    usage: Usage = Usage()
+    answered_by: str | None = None
+    """The judge, as its server calls it."""
+    parts: Mapping[str, Grade] = field(default_factory=dict)
+    """Grades of the parts of a multi grader."""
+
+
+class Part(Protocol):
+    """Runs one grader. Many calls may be under way at the same time."""
+
+    async def start(self) -> None:
+        """Make ready. Raises RewardError if the grader cannot be used at all."""
+
+    async def grade(self, sample: Values, item: Values, seed: int) -> Grade:
+        """Grade one sample."""
+
+    async def close(self) -> None:
+        """Free what `start` took. May be called again, and after a failed start."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a grader may use, beside what it says itself."""
+
+    config: RewardConfig
+    """Name, time limit of one part's call, processes and memory of Python parts."""
+    variables: Mapping[str, str]
+    """Variables that model parts may read; nothing else of the environment."""
+    allow_private: bool = True
+    """Whether judges may be on this machine and in private networks."""
+
+
+def absent(error: Absent, lowest: float) -> Grade:
+    """The grade of a sample that lacks a variable.
+
+    Where the model decided that it is not there (it wrote no JSON, it left a key out), that is
+    a bad answer and has the lowest value. Everything else is a fault of rows or grader.
+    """
+    if not error.by_model:
+        return Grade(failure=Failure("variable", str(error)))
+    fault = "sample_parse_error" if error.unparsed else "invalid_variable_error"
+    return Grade(lowest, fault=fault, logs=f"lowest value: {error}\n")
