@@ -29,6 +29,11 @@ class Asked:
     body: dict[str, Any]
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that hangs up in the middle is what some tests are about."""
+
+
 class ChatEndpoint:
     """Use as `with ChatEndpoint(answer) as endpoint`; `answer` is called for each request, by several threads."""
 
@@ -55,7 +60,7 @@ class ChatEndpoint:
             def log_message(self, format: str, *args: Any) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = _Server(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
 
     @property

@@ -1,4 +1,7 @@
-"""`python -m strop.worker train RUN`: what the command line, a server or a cluster starts."""
+"""`python -m strop.worker train RUN`: what the command line, a server or a cluster starts.
+
+`evaluate FOLDER` does what the spec.json in a folder says.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from strop.errors import StropError
+from strop.worker.evaluation import evaluate_folder
 from strop.worker.quiet import quiet_libraries
 from strop.worker.training import train_run
 
@@ -39,8 +43,8 @@ class StopRequest:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="strop.worker", description=__doc__)
-    parser.add_argument("command", choices=["train"])
-    parser.add_argument("run", type=Path, help="run folder")
+    parser.add_argument("command", choices=["train", "evaluate"])
+    parser.add_argument("folder", type=Path, help="run folder, or folder of an evaluation")
     parser.add_argument("--parent", type=int, help="end together with this process, the one that started it")
     parser.add_argument("--token", type=int, help="refuse to train if a newer token was given out for the run")
     arguments = parser.parse_args()
@@ -49,7 +53,9 @@ def main() -> int:
     quiet_libraries()
     stop = StopRequest(patient=arguments.token is not None)
     try:
-        return train_run(arguments.run, lambda: stop.made, arguments.token)
+        if arguments.command == "evaluate":
+            return evaluate_folder(arguments.folder, lambda: stop.made)
+        return train_run(arguments.folder, lambda: stop.made, arguments.token)
     except StropError as error:
         print(error.message, file=sys.stderr)
         return 1
