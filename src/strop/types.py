@@ -95,6 +95,8 @@ class SamplingParams:
     """A completion ends once its text holds one of these."""
     seed: int = 0
     """The same seed, prompt and weights give the same completions."""
+    top_logprobs: int = 0
+    """How many of the likeliest tokens are noted beside each drawn one."""
 
 
 @dataclass(frozen=True)

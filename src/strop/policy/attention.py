@@ -32,6 +32,9 @@ ATTENTION = "strop"
 # bf16 (2-4 times, backward included); above it the fused kernel wins, and saves memory.
 _MATMUL_SCORES = 64 * 1024
 
+# A longer prompt is prefilled by a kernel that never writes its scores down: they grow with the square.
+_DENSE_PROMPT = 1024
+
 
 class Layout(Protocol):
     """Where the tokens of one forward stand, and what each may attend to."""
@@ -86,7 +89,9 @@ class KvSlab:
     """
 
     def __init__(self, rows: int) -> None:
-        self._rows = rows
+        """`rows` is the most that it will have."""
+        self._limit = rows
+        self._rows = 0
         self._capacity = 0
         self._blocks: dict[int, tuple[Tensor, Tensor]] = {}
 
@@ -95,20 +100,30 @@ class KvSlab:
         """Tokens that a row has room for."""
         return self._capacity
 
-    def reserve(self, capacity: int) -> None:
-        """Make room for sequences of `capacity` tokens, keeping what is stored."""
-        if capacity <= self._capacity:
+    @property
+    def memory_bytes(self) -> int:
+        """What the blocks take."""
+        return sum(keys.nbytes + values.nbytes for keys, values in self._blocks.values())
+
+    def reserve(self, capacity: int, rows: int | None = None) -> None:
+        """Make room for so many sequences, by default all, of `capacity` tokens; what is stored in
+        their rows stays. After an error in here, for want of memory, the slab must be cleared."""
+        rows = self._limit if rows is None else rows
+        if capacity <= self._capacity and rows <= self._rows:
             return
-        spare = self._capacity // 8  # so that growing costs little in the long run
-        self._capacity = capacity + spare + -(capacity + spare) % 16
-        self._blocks = {
-            layer: (self._grown(keys), self._grown(values)) for layer, (keys, values) in self._blocks.items()
-        }
+        if capacity > self._capacity:
+            spare = self._capacity // 8  # so that growing costs little in the long run
+            self._capacity = capacity + spare + -(capacity + spare) % 16
+            self._rows = rows
+        else:
+            self._rows = min(rows + rows // 4, self._limit)
+        for layer in self._blocks:  # one after the other, so that old and new are not there twice
+            self._blocks[layer] = self._grown(self._blocks[layer][0]), self._grown(self._blocks[layer][1])
 
     def _grown(self, block: Tensor) -> Tensor:
-        rows, heads, length, width = block.shape
-        grown = block.new_zeros(rows, heads, self._capacity, width)
-        grown[:, :, :length] = block
+        _, heads, length, width = block.shape
+        grown = block.new_zeros(self._rows, heads, self._capacity, width)
+        grown[: len(block), :, :length] = block[: self._rows]
         return grown
 
     def block(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -130,7 +145,7 @@ class KvSlab:
     def clear(self) -> None:
         """Free the memory."""
         self._blocks.clear()
-        self._capacity = 0
+        self._capacity = self._rows = 0
 
 
 class PackedLayout:
@@ -190,7 +205,16 @@ class PrefillLayout:
         for start, length, rows in self._spans:
             keys[rows, :, :length] = key[0, :, start : start + length]
             values[rows, :, :length] = value[0, :, start : start + length]
+        if window is None and max(length for _, length, _ in self._spans) > _DENSE_PROMPT:
+            return self._one_by_one(query, key, value, scale)
         return self._packed.attend(layer, query, key, value, scale, window)
+
+    def _one_by_one(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+        outputs = []
+        for start, length, _ in self._spans:
+            q, k, v = (x[:, :, start : start + length] for x in (query, key, value))
+            outputs.append(scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=True))
+        return torch.cat(outputs, dim=2).transpose(1, 2)
 
 
 class DecodeLayout:
@@ -285,14 +309,15 @@ class _Mask:
     """What queries `[R, L]` see of keys `[R, S]`, both given by position."""
 
     def __init__(self, queries: Tensor, keys: Tensor) -> None:
-        self._distance = queries[:, :, None] - keys[:, None, :]
+        self._queries, self._keys = queries, keys
         self._cache: dict[tuple[int | None, int, torch.dtype], Tensor] = {}
 
     def folded(self, window: int | None, repeats: int, dtype: torch.dtype) -> Tensor:
         """[R, 1, repeats * L, S] additive mask; made once, used by every layer."""
         key = window, repeats, dtype
         if key not in self._cache:
-            mask = _additive(_visible(self._distance, window), dtype)
+            distance = self._queries[:, :, None] - self._keys[:, None, :]
+            mask = _additive(_visible(distance, window), dtype)
             self._cache[key] = mask.repeat(1, repeats, 1)[:, None]
         return self._cache[key]
 

@@ -24,7 +24,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from strop.errors import ModelError
 from strop.policy.attention import Layout, PackedLayout
-from strop.policy.linear import SharedInput
+from strop.policy.linear import FrozenWeights, SharedInput
 
 # Largest relative difference, in the median over positions, by which two forms of a model still
 # agree. Rounding alone makes about 0.02 in bf16 and 1e-6 in fp32.
@@ -95,7 +95,9 @@ class Probe(PackedLayout):
 class FusedBody:
     """A body of common blocks, run with shared products and fused norms."""
 
-    def __init__(self, model: PreTrainedModel, facts: dict[int, LayerFacts], recompute: bool) -> None:
+    def __init__(
+        self, model: PreTrainedModel, facts: dict[int, LayerFacts], recompute: bool, frozen: FrozenWeights
+    ) -> None:
         """Raises AttributeError or TypeError where the model is made otherwise. `recompute` saves
         memory in training: activations of a block are computed again in the backward pass."""
         body: Any = model.base_model
@@ -104,7 +106,7 @@ class FusedBody:
         self._embeddings = body.embed_tokens
         self._rotary = body.rotary_emb
         self._norm = _Norm(body.norm)
-        self._blocks = [_Block(layer, facts[index]) for index, layer in enumerate(body.layers)]
+        self._blocks = [_Block(layer, facts[index], frozen) for index, layer in enumerate(body.layers)]
         self._recompute = recompute
 
     def hidden(self, ids: Tensor, layout: Layout) -> Tensor:
@@ -140,7 +142,7 @@ class _Norm:
 class _Block:
     """One layer: attention and MLP, each behind a norm and added to what came in."""
 
-    def __init__(self, layer: Any, facts: LayerFacts) -> None:
+    def __init__(self, layer: Any, facts: LayerFacts, frozen: FrozenWeights) -> None:
         attention, mlp = layer.self_attn, layer.mlp
         self._facts = facts
         self._width: int = attention.head_dim
@@ -151,10 +153,10 @@ class _Block:
         self._activation: nn.Module = mlp.act_fn
         self._heads: int = attention.config.num_attention_heads
         self._kv_heads: int = attention.config.num_key_value_heads
-        self._qkv = SharedInput([attention.q_proj, attention.k_proj, attention.v_proj])
-        self._output = SharedInput([attention.o_proj])
-        self._gate_up = SharedInput([mlp.gate_proj, mlp.up_proj])
-        self._down = SharedInput([mlp.down_proj])
+        self._qkv = SharedInput([attention.q_proj, attention.k_proj, attention.v_proj], frozen)
+        self._output = SharedInput([attention.o_proj], frozen)
+        self._gate_up = SharedInput([mlp.gate_proj, mlp.up_proj], frozen)
+        self._down = SharedInput([mlp.down_proj], frozen)
 
     def __call__(self, index: int, x: Tensor, angles: tuple[Tensor, Tensor], layout: Layout) -> Tensor:
         x = x + self._output(self._attend(index, self._before(x), angles, layout))
@@ -189,9 +191,10 @@ class _Block:
 # A body that is built while sampling must also serve training: inference tensors could not.
 @torch.inference_mode(False)
 @torch.no_grad()
-def build_body(model: PreTrainedModel, name: str, recompute: bool = False) -> Body:
+def build_body(model: PreTrainedModel, name: str, recompute: bool = False, frozen: FrozenWeights | None = None) -> Body:
     """The fastest body that gives the model's own hidden states.
 
+    `frozen` has the matrices of the models that share their frozen weights with this one.
     Raises ModelError, naming the layer, where the model is not made of plain or
     sliding-window attention throughout.
     """
@@ -202,7 +205,7 @@ def build_body(model: PreTrainedModel, name: str, recompute: bool = False) -> Bo
     expected = plain.hidden(ids, probe)
     _check_layers(model, probe, name)
     try:
-        fused = FusedBody(model, probe.layers, recompute)
+        fused = FusedBody(model, probe.layers, recompute, frozen or FrozenWeights())
         found = fused.hidden(ids, probe)
     except (AttributeError, TypeError, RuntimeError):
         return ModuleBody(model, recompute)

@@ -9,6 +9,7 @@ that is up to twice as fast in bf16 and in fp32.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -39,19 +40,47 @@ def _can_pack() -> bool:
     return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
 
 
+class FrozenMatrix:
+    """Frozen weights on top of each other. They become views of one matrix, so that nothing is
+    stored twice."""
+
+    def __init__(self, parts: Sequence[Tensor]) -> None:
+        self._parts = parts  # the ids by which `FrozenWeights` finds this stay theirs
+        self.weight = _stack(parts)
+
+    @cached_property
+    def packed(self) -> PackedWeight:
+        """For products without a gradient, made on first use."""
+        return PackedWeight(self.weight)
+
+
+class FrozenWeights:
+    """Frozen matrices, each stacked and packed once for all models that share the weights."""
+
+    def __init__(self) -> None:
+        self._matrices: dict[tuple[int, ...], FrozenMatrix] = {}
+
+    def matrix(self, parts: Sequence[Tensor]) -> FrozenMatrix:
+        """The matrix of these parameters, the same one each time."""
+        key = tuple(id(part) for part in parts)
+        if key not in self._matrices:
+            self._matrices[key] = FrozenMatrix(parts)
+        return self._matrices[key]
+
+
 class SharedInput:
     """Linear layers with the same input; the output is theirs side by side, `[..., ΣN]`.
 
-    Frozen layers are stacked for good: their weights become views of one matrix, so that
-    nothing is stored twice. Layers that are trained keep their weights to themselves.
+    Frozen layers are stacked for good; layers that are trained keep their weights to themselves.
     """
 
-    def __init__(self, layers: Sequence[nn.Module]) -> None:
-        """`layers` are `nn.Linear` or `LoraLinear`."""
+    def __init__(self, layers: Sequence[nn.Module], frozen: FrozenWeights | None = None) -> None:
+        """`layers` are `nn.Linear` or `LoraLinear`; `frozen` has what other models share with them."""
         self._layers = layers
         self._bases = [_base(layer) for layer in layers]
-        trained = any(base.weight.requires_grad for base in self._bases)
-        self._weight = None if trained else _stack(self._bases)
+        weights = [base.weight for base in self._bases]
+        trained = any(weight.requires_grad for weight in weights)
+        self._frozen = None if trained else (frozen or FrozenWeights()).matrix(weights)
         self._bias = _stacked_bias(self._bases)
         self._packed: PackedWeight | None = None
         self._adapters: list[Adapter] | None = None
@@ -61,18 +90,18 @@ class SharedInput:
         """Forget what was derived from weights or adapters that have changed."""
         self._adapters = None
         self._low_rank = None
-        if self._weight is None:
+        if self._frozen is None:
             self._packed = None
 
     def __call__(self, x: Tensor) -> Tensor:
         adapters = self._active_adapters()
         if not torch.is_grad_enabled():
             return self._without_gradient(x, adapters)
-        if self._weight is None:
+        if self._frozen is None:
             return torch.cat([linear(x, base.weight, base.bias) for base in self._bases], dim=-1)
         if adapters:
-            return adapted(x, self._weight, self._bias, adapters)
-        return linear(x, self._weight, self._bias)
+            return adapted(x, self._frozen.weight, self._bias, adapters)
+        return linear(x, self._frozen.weight, self._bias)
 
     def _without_gradient(self, x: Tensor, adapters: Sequence[Adapter]) -> Tensor:
         if self._packed is None:
@@ -89,8 +118,8 @@ class SharedInput:
         return output
 
     def _pack(self) -> PackedWeight:
-        if self._weight is not None:
-            return PackedWeight(self._weight)
+        if self._frozen is not None:
+            return self._frozen.packed
         self._bias = _stacked_bias(self._bases)  # trained, like the weights
         return PackedWeight(torch.cat([base.weight for base in self._bases]))
 
@@ -114,15 +143,15 @@ def _base(layer: nn.Module) -> nn.Linear:
     return base
 
 
-def _stack(layers: Sequence[nn.Linear]) -> Tensor:
+def _stack(weights: Sequence[Tensor]) -> Tensor:
     """One matrix of all the weights, which become views of it."""
-    if len(layers) == 1:
-        return layers[0].weight.detach()
-    stack = torch.cat([layer.weight.detach() for layer in layers])
+    if len(weights) == 1:
+        return weights[0].detach()
+    stack = torch.cat([weight.detach() for weight in weights])
     start = 0
-    for layer in layers:
-        end = start + layer.out_features
-        layer.weight.data = stack[start:end]
+    for weight in weights:
+        end = start + weight.shape[0]
+        weight.data = stack[start:end]
         start = end
     return stack
 

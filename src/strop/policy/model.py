@@ -6,8 +6,9 @@ Knows nothing about rewards, losses or files other than weights.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from strop.errors import ModelError
 from strop.policy.attention import ATTENTION, Layout, PackedLayout
 from strop.policy.body import TOLERANCE, Body, ModuleBody, build_body, relative_difference
 from strop.policy.fetch import resolve
-from strop.policy.linear import PackedWeight
+from strop.policy.linear import FrozenWeights, PackedWeight
 from strop.policy.lora import use_fast_layers
 
 
@@ -37,6 +38,8 @@ class Policy:
     """Folder or hub id that its frozen weights came from."""
     recompute: bool = False
     """Compute activations again in the backward pass, to save memory."""
+    frozen: FrozenWeights = field(default_factory=FrozenWeights)
+    """Matrices of the frozen weights, also for the policies that share them: see `attach`."""
 
     @property
     def base(self) -> PreTrainedModel:
@@ -72,11 +75,11 @@ class Policy:
 
     @cached_property
     def _body(self) -> Body:
-        return build_body(self.base, self.name, self.recompute)
+        return build_body(self.base, self.name, self.recompute, self.frozen)
 
     @cached_property
     def _packed_head(self) -> PackedWeight:
-        return PackedWeight(self.head.detach())
+        return PackedWeight(self.head.detach()) if self.head.requires_grad else self.frozen.matrix([self.head]).packed
 
     def hidden(self, ids: Tensor, layout: Layout) -> Tensor:
         """Final hidden states `[B, T, d]` of ids `[B, T]` that stand as the layout says."""
@@ -141,10 +144,31 @@ def _load_adapter(source: str, name: str, device: torch.device, dtype: torch.dty
     return replace(base, model=model.eval())
 
 
+def attach(base: Policy, source: str, name: str) -> Policy:
+    """A policy that is `base` with the adapter in the folder `source`.
+
+    The weights of the base exist once, in memory too; `base` itself goes on without the adapter.
+    Raises ModelError where the adapter cannot be loaded, or does what strop cannot.
+    """
+    tensors = [*base.base.parameters(), *base.base.buffers()]
+    shell = copy.deepcopy(base.base, {id(tensor): tensor for tensor in tensors})  # modules of its own
+    try:
+        config = use_fast_layers(PeftConfig.from_pretrained(source))
+        model = PeftModel.from_pretrained(shell, source, config=config, is_trainable=False)
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise ModelError(f"{name}: the adapter in {source} does not fit {base.name}: {error}", param="model") from error
+    policy = replace(base, model=model.eval(), name=name, source=source)
+    check_support(policy, base.frozen)
+    return policy
+
+
 @torch.inference_mode()
-def check_support(policy: Policy) -> None:
+def check_support(policy: Policy, frozen: FrozenWeights | None = None) -> None:
     """Run a few tokens and see that the model does what strop assumes of it.
 
+    `frozen` has the matrices of a base that is shared: they are not made anew for the trial.
     Raises ModelError naming what it does otherwise: attention of another kind, or an output
     head that is more than one matrix.
     """
@@ -167,7 +191,7 @@ def check_support(policy: Policy) -> None:
         raise ModelError(f"{policy.name}: {kind} scales or caps its logits: not supported")
     if relative_difference(replaced, own) > TOLERANCE[own.dtype]:
         raise ModelError(f"{policy.name}: {kind} has an attention of its own: not supported")
-    build_body(base, policy.name)
+    build_body(base, policy.name, frozen=frozen)
 
 
 def _three_ways(base: PreTrainedModel, head: nn.Linear) -> tuple[Tensor, Tensor, Tensor]:

@@ -3,10 +3,7 @@
 Knows token ids only. Prompts are prefilled once for all their completions; then every step
 decodes one token for each sequence in flight. A sequence that ends leaves the batch at
 once, and waiting ones take its place. `Engine` is the synchronous core; `LocalSampler`
-lets many coroutines share it.
-
-Each sequence draws from uniforms of its own, fixed by the seed of its request, so that what
-it draws does not depend on its neighbours or on the order in which they finish.
+lets many coroutines share it. How a token is drawn is in `policy.draw`.
 """
 
 from __future__ import annotations
@@ -21,15 +18,15 @@ from torch import Tensor
 
 from strop.errors import ModelError
 from strop.policy.attention import DecodeLayout, KvSlab, PrefillLayout
+from strop.policy.draw import Alternatives, NotFinite, draw, likeliest, numbers, uniforms
 from strop.policy.model import Policy
-from strop.seeds import derive_seed
 from strop.types import Completion, SamplingParams, StopReason
 
-# Rows of the slab are allocated for prompts and this many tokens more, then doubled.
+# Rows of the slab are allocated for prompts and this many tokens more, then grow.
 _HEADROOM = 64
 
 
-@dataclass
+@dataclass(eq=False)
 class Request:
     """`count` completions wanted for one prompt; `completions` fills up as they end."""
 
@@ -38,6 +35,9 @@ class Request:
     completions: list[Completion | None]
     ids: list[list[int]]
     """What was drawn so far for each completion."""
+    logprobs: list[list[float]]
+    alternatives: list[list[Alternatives]]
+    """For each drawn id, where `params.top_logprobs` asks for them."""
 
     @property
     def done(self) -> bool:
@@ -53,7 +53,6 @@ class _Sequence:
     index: int
     uniforms: list[float] = field(default_factory=list)
     """One draw for each token to come; made when the sequence leaves the queue."""
-    logprobs: list[float] = field(default_factory=list)
     entropies: list[float] = field(default_factory=list)
 
     @property
@@ -62,26 +61,63 @@ class _Sequence:
         return self.request.ids[self.index]
 
     @property
+    def length(self) -> int:
+        """Tokens of the prompt and drawn so far."""
+        return len(self.request.prompt_ids) + len(self.ids)
+
+    @property
     def cached(self) -> int:
         """Tokens whose keys and values the slab holds: all but the newest."""
-        return len(self.request.prompt_ids) + len(self.ids) - 1
+        return self.length - 1
+
+    @property
+    def expected(self) -> int:
+        """Tokens that the slab should have room for when this sequence enters it."""
+        return self.length + min(self.request.params.max_tokens - len(self.ids), _HEADROOM)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one engine may take; by default all that the machine has."""
+
+    prompt_tokens: int | None = None
+    """Prompts that are prefilled together; a longer one goes alone."""
+    cells: Callable[[], int] | None = None
+    """Tokens that the slab may have room for now, over all of its rows."""
 
 
 class Engine:
     """Decodes all submitted requests, one token for each sequence in flight a step."""
 
-    def __init__(self, policy: Policy, max_concurrent: int) -> None:
+    def __init__(self, policy: Policy, max_concurrent: int, limits: Limits = Limits()) -> None:
         self._policy = policy
         self._eos_ids = policy.eos_ids
         self._slab = KvSlab(max_concurrent)
         self._free = max_concurrent
+        self._limits = limits
         self._waiting: deque[_Sequence] = deque()
         self._live: list[_Sequence] = []
+        self._blamed: list[_Sequence] = []
 
     @property
     def busy(self) -> bool:
         """Whether any sequence waits or is in flight."""
         return bool(self._waiting or self._live)
+
+    @property
+    def in_flight(self) -> int:
+        """Sequences that are decoded."""
+        return len(self._live)
+
+    @property
+    def queued(self) -> int:
+        """Sequences that wait for a place."""
+        return len(self._waiting)
+
+    @property
+    def cache_bytes(self) -> int:
+        """Keys and values of what is in flight, and room for more."""
+        return self._slab.memory_bytes
 
     def submit(self, prompt_ids: Sequence[int], count: int, params: SamplingParams) -> Request:
         """Queue a request. ModelError when prompt and completion exceed the model's positions."""
@@ -91,13 +127,26 @@ class Engine:
                 f"{self._policy.name} has {limit} positions, but the prompt has {len(prompt_ids)} tokens and "
                 f"{params.max_tokens} may follow; lower sampling.max_completion_tokens or max_prompt_tokens"
             )
-        request = Request(tuple(prompt_ids), params, [None] * count, [[] for _ in range(count)])
+        each = range(count)
+        request = Request(
+            tuple(prompt_ids), params, [None] * count, [[] for _ in each], [[] for _ in each], [[] for _ in each]
+        )
         self._waiting.extend(_Sequence(request, index) for index in range(count))
         return request
 
+    def cancel(self, request: Request) -> None:
+        """Forget a request between two steps; its rows are free at once."""
+        self._waiting = deque(sequence for sequence in self._waiting if sequence.request is not request)
+        for row in reversed(range(len(self._live))):
+            if self._live[row].request is request:
+                self._remove(row)
+
     @torch.inference_mode()
     def step(self) -> list[Request]:
-        """Take in what fits, decode one token for each sequence, and return the finished requests."""
+        """Take in what fits, decode one token for each sequence, and return the finished requests.
+
+        After an error, `shed` or `abort` makes the engine fit for another step.
+        """
         admitted = self._admit()
         if admitted:
             self._draw(admitted, self._prefill(admitted))
@@ -117,74 +166,139 @@ class Engine:
         self._live.clear()
         self.release()
 
+    def shed(self, error: Exception) -> list[Request]:
+        """After an error in the middle of a step, give up the requests that it is down to, and return
+        them: those of rows that are not numbers, else the one that takes the most memory. The
+        others go on: what they have drawn stays, and is prefilled with their prompts.
+        """
+        blamed = self._blamed if isinstance(error, NotFinite) else [self._largest()]
+        self._waiting.extendleft(reversed(self._live))
+        self._live.clear()
+        self.release()  # it may be half grown, or hold NaN
+        requests = list({id(sequence.request): sequence.request for sequence in blamed}.values())
+        for request in requests:
+            self.cancel(request)
+        return requests
+
+    def _largest(self) -> _Sequence:
+        """The longest sequence, of those that just came in where there are any."""
+        fresh = [sequence for sequence in self._live if not sequence.ids]
+        return max(fresh or self._live or self._waiting, key=lambda sequence: sequence.length)
+
     def _admit(self) -> list[_Sequence]:
-        count = min(len(self._waiting), self._free - len(self._live))
-        admitted = [self._waiting.popleft() for _ in range(count)]
-        for sequence in admitted:
-            sequence.uniforms = _uniforms(sequence.request.params, sequence.index)
-        self._live += admitted
+        if not self._live and self._limits.cells:
+            self.release()  # a slab for the longest so far would leave room for few
+        admitted: list[_Sequence] = []
+        tokens, width = 0, self._slab.capacity
+        while self._waiting and len(self._live) < self._free:
+            sequence = self._waiting[0]
+            with_last = admitted and admitted[-1].request is sequence.request and not sequence.ids
+            tokens += 0 if with_last else sequence.length
+            width = max(width, sequence.expected)
+            if (admitted and self._too_long(tokens)) or (self._live and self._too_large(len(self._live) + 1, width)):
+                break
+            sequence.uniforms = sequence.uniforms or uniforms(sequence.request.params, sequence.index)
+            admitted.append(self._waiting.popleft())
+            self._live.append(sequence)
         return admitted
 
+    def _too_long(self, tokens: int) -> bool:
+        return self._limits.prompt_tokens is not None and tokens > self._limits.prompt_tokens
+
+    def _too_large(self, rows: int, width: int) -> bool:
+        return self._limits.cells is not None and rows * width > self._limits.cells()
+
     def _prefill(self, admitted: list[_Sequence]) -> Tensor:
-        """Run each prompt once; logits `[n, V]` for the first token of every admitted sequence."""
-        rows: dict[int, list[int]] = {}
-        for row, sequence in enumerate(admitted, start=len(self._live) - len(admitted)):
-            rows.setdefault(id(sequence.request), []).append(row)
-        requests = list({id(sequence.request): sequence.request for sequence in admitted}.values())
-        self._slab.reserve(max(len(r.prompt_ids) + min(r.params.max_tokens, _HEADROOM) for r in requests))
-        lengths = [len(request.prompt_ids) for request in requests]
-        ids = torch.tensor([[i for request in requests for i in request.prompt_ids]], device=self._policy.device)
-        layout = PrefillLayout(lengths, list(rows.values()), self._slab, self._policy.device)
-        hidden = self._policy.hidden(ids, layout)[0]
-        ends = torch.tensor(lengths, device=hidden.device).cumsum(0) - 1
-        copies = torch.tensor([len(group) for group in rows.values()], device=hidden.device)
-        return self._policy.logits(hidden[ends]).repeat_interleave(copies, dim=0)
+        """Run each prompt once; logits `[n, V]` for the next token of every admitted sequence.
+
+        A sequence that was in flight before goes on after what it has drawn.
+        """
+        self._slab.reserve(max(sequence.expected for sequence in admitted), rows=len(self._live))
+        groups = _by_text(admitted)
+        lengths = [len(text) for text, _ in groups]
+        first, device = len(self._live) - len(admitted), self._policy.device
+        rows = [[first + member for member in members] for _, members in groups]
+        ids = torch.tensor([[i for text, _ in groups for i in text]], device=device)
+        hidden = self._policy.hidden(ids, PrefillLayout(lengths, rows, self._slab, device))[0]
+        ends = torch.tensor(lengths, device=device).cumsum(0) - 1
+        owners = {member: group for group, (_, members) in enumerate(groups) for member in members}
+        copies = torch.tensor([owners[member] for member in range(len(admitted))], device=device)
+        return self._policy.logits(hidden[ends])[copies]
 
     def _decode(self) -> Tensor:
         """Run the newest token of every live sequence; logits `[n, V]` for the next."""
+        self._make_room()
         lengths = [sequence.cached for sequence in self._live]
-        self._slab.reserve(max(lengths) + 1)
         ids = torch.tensor([[sequence.ids[-1]] for sequence in self._live], device=self._policy.device)
         hidden = self._policy.hidden(ids, DecodeLayout(lengths, self._slab, self._policy.device))
         return self._policy.logits(hidden[:, 0])
 
+    def _make_room(self) -> None:
+        """Let the slab grow; where it may not, the last sequences go back to the queue."""
+        longest = max(sequence.length for sequence in self._live)
+        while longest > self._slab.capacity and len(self._live) > 1 and self._too_large(len(self._live), longest):
+            self._waiting.appendleft(self._live.pop())
+            longest = max(sequence.length for sequence in self._live)
+        self._slab.reserve(longest, rows=len(self._live))
+
     def _draw(self, sequences: list[_Sequence], logits: Tensor) -> None:
         """Append one token to each sequence."""
         params = [sequence.request.params for sequence in sequences]
-        ids, logprobs, entropies = draw(
-            logits,
-            torch.tensor([p.temperature for p in params], device=logits.device),
-            torch.tensor([p.top_p for p in params], device=logits.device),
-            torch.tensor([sequence.uniforms[len(sequence.ids)] for sequence in sequences], device=logits.device),
-        )
+        temperatures = numbers([p.temperature for p in params], logits.device)
+        chances = [sequence.uniforms[len(sequence.ids)] for sequence in sequences]
+        try:
+            ids, logprobs, entropies = draw(
+                logits,
+                temperatures,
+                numbers([p.top_p for p in params], logits.device),
+                numbers(chances, logits.device),
+            )
+        except NotFinite as error:
+            self._blamed = [sequences[row] for row in error.rows]
+            raise
+        self._note_alternatives(sequences, logits, temperatures)
         for sequence, token, logprob, entropy in zip(
             sequences, ids.tolist(), logprobs.tolist(), entropies.tolist(), strict=True
         ):
             sequence.ids.append(token)
-            sequence.logprobs.append(logprob)
+            sequence.request.logprobs[sequence.index].append(logprob)
             sequence.entropies.append(entropy)
 
+    def _note_alternatives(self, sequences: list[_Sequence], logits: Tensor, temperature_N: Tensor) -> None:
+        rows = [row for row, sequence in enumerate(sequences) if sequence.request.params.top_logprobs]
+        if not rows:
+            return
+        counts = [sequences[row].request.params.top_logprobs for row in rows]
+        found = likeliest(logits[rows], temperature_N[rows], max(counts))
+        for row, count, alternatives in zip(rows, counts, found, strict=True):
+            sequences[row].request.alternatives[sequences[row].index].append(alternatives[:count])
+
     def _retire(self) -> list[Request]:
-        """Take ended sequences out of the batch; the last row moves into each gap."""
+        """Take ended sequences out of the batch."""
         finished = []
         for row in reversed(range(len(self._live))):
             sequence = self._live[row]
             reason = self._stop_reason(sequence)
             if reason is None:
                 continue
-            last = self._live.pop()
-            if last is not sequence:
-                self._slab.move(len(self._live), row, last.cached)
-                self._live[row] = last
+            self._remove(row)
             if self._complete(sequence, reason).done:
                 finished.append(sequence.request)
         return finished
 
+    def _remove(self, row: int) -> None:
+        """Take a sequence out of the batch; the last row moves into the gap."""
+        last = self._live.pop()
+        if row < len(self._live):
+            self._slab.move(len(self._live), row, last.cached)
+            self._live[row] = last
+
     def _complete(self, sequence: _Sequence, reason: StopReason) -> Request:
-        sequence.request.completions[sequence.index] = Completion(
-            tuple(sequence.ids), tuple(sequence.logprobs), tuple(sequence.entropies), reason
+        request = sequence.request
+        request.completions[sequence.index] = Completion(
+            tuple(sequence.ids), tuple(request.logprobs[sequence.index]), tuple(sequence.entropies), reason
         )
-        return sequence.request
+        return request
 
     def _stop_reason(self, sequence: _Sequence) -> StopReason | None:
         params = sequence.request.params
@@ -212,7 +326,12 @@ class LocalSampler:
         self._futures[id(request)] = future
         if self._driver is None or self._driver.done():
             self._driver = asyncio.create_task(self._drive())
-        return await future
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self._engine.cancel(request)
+            self._futures.pop(id(request), None)
+            raise
 
     async def _drive(self) -> None:
         """Step until nothing is left. Between steps other coroutines run: rewards of finished
@@ -236,57 +355,14 @@ class LocalSampler:
             future.set_result([completion for completion in request.completions if completion is not None])
 
 
-def draw(logits: Tensor, temperature_N: Tensor, top_p_N: Tensor, uniform_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw one token a row by inverting the cumulative distribution at one uniform.
-
-    Returns ids, their log-probabilities and the entropies (nats), each `[N]`, of the softmax at
-    the row's temperature. Temperature 0 takes the likeliest token, and reports temperature 1.
-    `top_p` narrows what is drawn, not what is reported.
-    """
-    greedy = temperature_N == 0
-    scores = logits.to(torch.float32, copy=True).div_(torch.where(greedy, 1.0, temperature_N)[:, None])
-    weights = torch.softmax(scores, dim=-1)
-    top, top_id = scores.max(dim=-1)
-    # log Z without another pass: the likeliest token has log p = score - log Z.
-    log_total = top - weights.gather(1, top_id[:, None])[:, 0].log()
-    entropy = log_total - torch.linalg.vecdot(weights, scores)
-    if bool((top_p_N < 1).any()):
-        weights = _nucleus(weights, top_p_N)
-    ids = torch.where(greedy, top_id, invert_cdf(weights, uniform_N))
-    logprobs = scores.gather(1, ids[:, None])[:, 0] - log_total
-    if not bool(torch.isfinite(logprobs).all()):
-        raise ModelError("the model's logits are not finite: its weights are damaged, or its type overflows")
-    return ids, logprobs, entropy
-
-
-def invert_cdf(weights: Tensor, uniform_N: Tensor) -> Tensor:
-    """The first index `[N]` at which the running sum of weights `[N, V]` passes uniform · total.
-
-    Sums of blocks are searched first, then the block: a running sum over a whole vocabulary
-    is the slowest part of drawing. An entry of weight zero is never drawn.
-    """
-    count, size = weights.shape
-    width = next(width for width in (256, 128, 64, 32, 1) if size % width == 0)
-    blocks = weights.view(count, -1, width)
-    running = blocks.sum(-1).cumsum(-1)
-    marks = uniform_N[:, None].to(running.dtype) * running[:, -1:]
-    block = torch.searchsorted(running, marks, right=True).clamp_(max=running.shape[1] - 1)
-    marks -= torch.where(block > 0, running.gather(1, (block - 1).clamp_(min=0)), 0.0)
-    inside = blocks.gather(1, block[:, :, None].expand(-1, -1, width))[:, 0].cumsum(-1)
-    # Rounding may put the mark at the very end of the block: then its last weight counts.
-    last = inside.argmax(-1, keepdim=True)
-    found = torch.minimum(torch.searchsorted(inside, marks, right=True), last)
-    return (block * width + found)[:, 0]
-
-
-def _nucleus(probabilities: Tensor, top_p_N: Tensor) -> Tensor:
-    """Zero all but the likeliest tokens that together hold `top_p` (Holtzman et al. 2020)."""
-    ranked, order = probabilities.sort(dim=-1, descending=True)
-    before = ranked.cumsum(-1) - ranked
-    # A row that wants all of them loses none to a running sum that rounding took past 1.
-    limit = torch.where(top_p_N < 1, top_p_N, torch.inf)[:, None]
-    kept = torch.where(before < limit, ranked, 0.0)
-    return torch.zeros_like(probabilities).scatter_(1, order, kept)
+def _by_text(sequences: Sequence[_Sequence]) -> list[tuple[tuple[int, ...], list[int]]]:
+    """Each text to prefill, and which sequences it is for: a prompt that is new serves all of its group."""
+    groups: dict[tuple[int, int | None], tuple[tuple[int, ...], list[int]]] = {}
+    for member, sequence in enumerate(sequences):
+        key = id(sequence.request), sequence.index if sequence.ids else None
+        text = (*sequence.request.prompt_ids, *sequence.ids)
+        groups.setdefault(key, (text, []))[1].append(member)
+    return list(groups.values())
 
 
 def ends_with_stop(ids: Sequence[int], stop: Sequence[str], decode: Callable[[Sequence[int]], str]) -> bool:
@@ -298,8 +374,3 @@ def ends_with_stop(ids: Sequence[int], stop: Sequence[str], decode: Callable[[Se
     tail = max(len(text.encode()) for text in stop) + 4
     text = decode(ids[-tail:])
     return any(string in text for string in stop)
-
-
-def _uniforms(params: SamplingParams, index: int) -> list[float]:
-    generator = torch.Generator().manual_seed(derive_seed(params.seed, index))
-    return torch.rand(params.max_tokens, generator=generator).tolist()
