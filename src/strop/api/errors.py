@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from sqlalchemy.exc import DataError, OperationalError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
-from starlette.routing import Match
+from starlette.routing import Match, Mount
 
 from strop import errors
 from strop.errors import StropError
@@ -158,8 +158,12 @@ def no_such_path(request: Request) -> JSONResponse:
 
 
 def _methods(request: Request) -> list[str]:
-    """Methods that the path of a request knows; those of the catch-all do not count."""
-    routes = [route for route in request.app.routes if getattr(route, "name", None) != CATCH_ALL]
+    """Methods that the path of a request knows; the catch-all and mounted pages know every path."""
+    routes = [
+        route
+        for route in request.app.routes
+        if not isinstance(route, Mount) and getattr(route, "name", None) != CATCH_ALL
+    ]
     return [
         method
         for method in METHODS
