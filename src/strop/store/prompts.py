@@ -63,7 +63,7 @@ _NOTHING = {
 def known_prompts(connection: Connection, run: int) -> dict[str, int]:
     """The `seq` of each row that the run has seen."""
     query = sa.select(prompts.c.row, prompts.c.seq).where(prompts.c.run == run)
-    return dict(connection.execute(query).tuples().all())
+    return dict(connection.execute(query).all())
 
 
 def add_prompts(connection: Connection, run: int, known: dict[str, int], drawn: Sequence[RolloutLine]) -> None:
@@ -74,7 +74,7 @@ def add_prompts(connection: Connection, run: int, known: dict[str, int], drawn: 
     insert_rows(connection, prompts, [_prompt_row(run, line) for line in new])
     highest = max(known.values(), default=0)
     query = sa.select(prompts.c.row, prompts.c.seq).where(prompts.c.run == run, prompts.c.seq > highest)
-    known |= dict(connection.execute(query).tuples().all())
+    known |= dict(connection.execute(query).all())
 
 
 def update_latest(connection: Connection, newest: Mapping[int, Sequence[Scored]]) -> None:

@@ -177,7 +177,7 @@ def _matches(run: int, text: str) -> ColumnElement[bool]:
 
 def _row_ids(connection: Connection, seqs: set[int]) -> dict[int, str]:
     query = sa.select(prompts.c.seq, prompts.c.row).where(prompts.c.seq.in_(seqs))
-    return dict(connection.execute(query).tuples().all())
+    return dict(connection.execute(query).all())
 
 
 def _shown(fields: Fields, run_id: str, row: str) -> Fields:
