@@ -1,4 +1,7 @@
-"""The application: middleware from the outside in, then one router for each noun."""
+"""The application: middleware from the outside in, then one router for each noun.
+
+A route that takes larger bodies than others says so with `max_body_size`.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,6 @@ def create_app(services: Services) -> FastAPI:
         docs_url=None,  # their pages fetch scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
-        max_body_size=services.settings.max_body_bytes,
         responses={"4XX": {"model": errors.ErrorBody}, "5XX": {"model": errors.ErrorBody}},
     )
     app.state.services = services
@@ -77,8 +79,12 @@ def _wrap(app: FastAPI, services: Services) -> None:
         app.add_middleware(Guard)
     else:
         app.add_middleware(Auth, services.keys, RateLimit(settings.requests_per_minute))
-    metrics = Metrics(
-        services.database, {route.endpoint: route.path_format or "" for route in iter_route_contexts(app.routes)}
-    )
+    routes = list(iter_route_contexts(app.routes))
+    metrics = Metrics(services.database, {route.endpoint: route.path_format or "" for route in routes})
     app.state.metrics = metrics
-    app.add_middleware(Exchange, metrics.observe)
+    larger = [(route.path_regex, route.max_body_size) for route in routes if getattr(route, "max_body_size", None)]
+
+    def limit(path: str) -> int:
+        return next((size for pattern, size in larger if pattern.match(path)), settings.max_body_bytes)
+
+    app.add_middleware(Exchange, metrics.observe, limit)

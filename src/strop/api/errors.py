@@ -139,8 +139,8 @@ async def _on_http(request: Request, error: Any) -> JSONResponse:
     status = error.status_code
     if status in (404, 405):
         return no_such_path(request)
-    if status == 413:
-        return answer(errors.TooLarge("the body is over the limit of this path; send less"))
+    if isinstance(error.__cause__, StropError):
+        return answer(error.__cause__)
     return envelope(status, str(error.detail), HTTPStatus(status).phrase.lower().replace(" ", "_"), None, error.headers)
 
 

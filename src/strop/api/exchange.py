@@ -1,4 +1,4 @@
-"""One request and its answer: an id, safe headers, a line in the log, and no way to fall through."""
+"""One request and its answer: a limit, an id, safe headers, a line in the log, and no way to fall through."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from collections.abc import Callable
 
 import anyio
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from strop.api.errors import respond
 from strop.api.guard import has_body
+from strop.errors import TooLarge
 
 log = logging.getLogger("strop.api")
 
@@ -40,16 +42,19 @@ _API = {
 class Exchange:
     """ASGI middleware, the outermost."""
 
-    def __init__(self, app: ASGIApp, observer: Observer) -> None:
+    def __init__(self, app: ASGIApp, observer: Observer, limit: Callable[[str], int]) -> None:
+        """`limit` gives the bytes that a body may have, by path."""
         self._app = app
         self._observer = observer
+        self._limit = limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(scope, receive, send)
+        exchange = _Exchange(scope, receive, send, self._limit(scope["path"]))
         try:
+            exchange.check_announced()
             await self._app(scope, exchange.receive, exchange.send)
         except Exception as error:
             if exchange.status is not None:
@@ -65,19 +70,37 @@ class Exchange:
 class _Exchange:
     """What the middleware has to remember of one request."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._scope, self._receive, self._send = scope, receive, send
-        headers = Headers(scope=scope)
-        self._body_left = has_body(headers) and "expect" not in headers
+    def __init__(self, scope: Scope, receive: Receive, send: Send, limit: int) -> None:
+        self._scope, self._receive, self._send, self._limit = scope, receive, send, limit
+        self._headers = Headers(scope=scope)
+        self._body_left = has_body(self._headers) and "expect" not in self._headers
+        self._size = 0
         self.started = time.perf_counter()
         self.status: int | None = None
         scope.setdefault("state", {})["request_id"] = f"req_{secrets.token_hex(12)}"
 
+    def check_announced(self) -> None:
+        """Refuse a body that says itself that it is too large."""
+        announced = self._headers.get("content-length", "0")
+        if announced.isdecimal() and int(announced) > self._limit:
+            raise self._too_large()
+
     async def receive(self) -> Message:
+        message = await self._next()
+        if self._size > self._limit:
+            # Of the framework's kind, which its reading of bodies lets through.
+            raise HTTPException(413) from self._too_large()
+        return message
+
+    async def _next(self) -> Message:
         message = await self._receive()
+        self._size += len(message.get("body", b""))
         if message["type"] == "http.disconnect" or not message.get("more_body", False):
             self._body_left = False
         return message
+
+    def _too_large(self) -> TooLarge:
+        return TooLarge(f"the body has more than the {self._limit:,} bytes that this path takes")
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -95,10 +118,10 @@ class _Exchange:
 
         Up to a limit: to take in a body of any size only to refuse it would help an attacker.
         """
-        size = 0
+        limit = self._size + _DRAINED_BYTES
         with anyio.move_on_after(_DRAINED_S):
-            while self._body_left and size < _DRAINED_BYTES:
-                size += len((await self.receive()).get("body", b""))
+            while self._body_left and self._size < limit:
+                await self._next()
 
 
 def _note(scope: Scope, status: int, seconds: float) -> None:
