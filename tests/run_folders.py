@@ -63,11 +63,13 @@ def new_run(path: Path, name: str = "case") -> RunDir:
     return RunDir.create(path, run_config(name))
 
 
-def record(run: RunDir, step: int, rollouts: Sequence[dict[str, Json]] = (), **metrics: float) -> None:
+def record(
+    run: RunDir, step: int, rollouts: Sequence[dict[str, Json]] = (), metrics: dict[str, float] | None = None
+) -> None:
     """One step, in the order in which the trainer writes."""
     if rollouts:
         run.write_rollouts(step, rollouts)
-    run.append_metrics(step, metrics or {"reward": 0.5, "loss": 0.1})
+    run.append_metrics(step, metrics if metrics is not None else {"reward": 0.5, "loss": 0.1})
     run.set_status(RunState.RUNNING, step=step)
 
 
@@ -103,7 +105,7 @@ def play(run: RunDir, first: int, last: int, seed: int = 1) -> None:
     """Record steps from `first` to `last`."""
     for step in range(first, last + 1):
         lines, metrics = played_step(seed, step)
-        record(run, step, lines, **metrics)
+        record(run, step, lines, metrics)
 
 
 def view(database: Database, run_id: str) -> dict[str, Any]:

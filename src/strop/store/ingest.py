@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from strop.errors import NotFound, StropError
+from strop.errors import NotFound, RunError, StropError
 from strop.store import ids
 from strop.store.datafolder import DataFolder
 from strop.store.db import Database
@@ -70,6 +70,8 @@ class Ingester:
         """
         run = RunDir.open(path.resolve())
         stored = self._data.stored(run.path)
+        if not stored.isprintable():
+            raise RunError(f"{stored!r}: the name of the folder is no plain text; rename it")
         name = ids.run_id(stored)
         facts = read_config_facts(run)
         new = {"id": name, "path": stored, "state": "starting", "updated_at": facts["created_at"], **facts}

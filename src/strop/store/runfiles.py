@@ -156,7 +156,7 @@ def read_metrics(file: BinaryIO, start: int, after: int) -> Iterator[MetricsLine
 def _metrics(raw: bytes, after: int) -> tuple[int, dict[str, float]]:
     metrics = _decode_metrics(raw)
     step = metrics.pop("step", -1.0)
-    if not step.is_integer() or not after < step < 2**31:
+    if not step.is_integer() or not after < step < 2**31 - 1:
         raise ValueError(f"step {step:g} after step {after}")
     return int(step), metrics
 

@@ -83,7 +83,7 @@ def newest_metrics(connection: Connection, run: int, names: Iterable[str]) -> di
     found: dict[str, float] = {}
     query = sa.select(steps.c.step, steps.c.metrics).where(steps.c.run == run).order_by(steps.c.step.desc())
     missing = {name for name in names if name in known}
-    before = 2**31
+    before = 2**31 - 1
     while missing:
         rows = connection.execute(query.where(steps.c.step < before).limit(_PORTION)).all()
         if not rows:

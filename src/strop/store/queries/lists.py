@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection, Row, Select
 
 from strop.errors import InvalidRequest
+from strop.store.queries.lookup import sendable
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,12 @@ def _behind(
 
 def contains(column: ColumnElement[str], folded: str) -> ColumnElement[bool]:
     """Whether a case folded column holds a case folded text; no character of it is a wildcard."""
-    return column.contains(folded, autoescape=True)
+    return column.contains(sendable(folded), autoescape=True)
 
 
 def component(column: ColumnElement[str], name: str, dialect: str) -> ColumnElement[float | None]:
     """The number that a column of JSON has under a name; null without it."""
     if dialect == "sqlite":
-        path = name.replace('"', "")  # which its paths have no way to write
+        path = sendable(name).replace('"', "")  # which its paths have no way to write
         return sa.func.json_extract(column, f'$."{path}"', type_=sa.Float(53))
-    return sa.cast(sa.cast(column, sa.JSON).op("->>")(name), sa.Float(53))
+    return sa.cast(sa.cast(column, sa.JSON).op("->>")(sendable(name)), sa.Float(53))

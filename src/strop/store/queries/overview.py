@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from strop.errors import NotFound
 from strop.store.queries.curves import REFERENCE_METRICS, latest_metrics, reference_metrics, series
 from strop.store.queries.lists import Order, contains, parse_sort, read_page
-from strop.store.queries.lookup import found_run, unknown_run
+from strop.store.queries.lookup import bounded, found_run, sendable, unknown_run
 from strop.store.runfiles import folded
 from strop.store.tables import checkpoints as checkpoint_table
 from strop.store.tables import prompts, steps
@@ -69,14 +69,14 @@ def runs(
     key, descending = parse_sort(sort, _SORTS)
     query = sa.select(*_RUN)
     if state is not None:
-        query = query.where(run_table.c.state == state)
+        query = query.where(run_table.c.state == sendable(state))
     if search:
         parts = (sa.func.lower(run_table.c[name]) for name in ("name", "model", "id"))
         query = query.where(sa.or_(*(contains(part, folded(search)) for part in parts)))
     order = Order(run_table.c[key], run_table.c.id, descending)
     anchor = None
     if after is not None:
-        anchor = connection.execute(sa.select(order.key, order.tie).where(run_table.c.id == after)).first()
+        anchor = connection.execute(sa.select(order.key, order.tie).where(run_table.c.id == sendable(after))).first()
         if anchor is None:
             raise unknown_run(after)
     return [row._asdict() for row in read_page(connection, query, order, limit, anchor and tuple(anchor))]
@@ -84,7 +84,7 @@ def runs(
 
 def run(connection: Connection, run_id: str) -> Fields:
     """A run with its configuration, counts and metrics. NotFound for an unknown id."""
-    query = sa.select(*_RUN, run_table.c.config, run_table.c.facts).where(run_table.c.id == run_id)
+    query = sa.select(*_RUN, run_table.c.config, run_table.c.facts).where(run_table.c.id == sendable(run_id))
     row = connection.execute(query).first()
     if row is None:
         raise unknown_run(run_id)
@@ -121,11 +121,11 @@ def steps_page(
     _, descending = parse_sort(sort, ("step",))
     query = sa.select(*_STEP).where(steps.c.run == found_run(connection, run_id))
     if first is not None:
-        query = query.where(steps.c.step >= first)
+        query = query.where(steps.c.step >= bounded(first))
     if last is not None:
-        query = query.where(steps.c.step <= last)
+        query = query.where(steps.c.step <= bounded(last))
     if after is not None:
-        query = query.where(steps.c.step < after if descending else steps.c.step > after)
+        query = query.where(steps.c.step < bounded(after) if descending else steps.c.step > bounded(after))
     query = query.order_by(steps.c.step.desc() if descending else steps.c.step.asc()).limit(limit)
     return [row._asdict() for row in connection.execute(query)]
 
@@ -138,7 +138,7 @@ def checkpoints(connection: Connection, run_id: str) -> list[Fields]:
 
 def checkpoint(connection: Connection, checkpoint_id: str) -> Fields:
     """One checkpoint. NotFound for an unknown id, or one that was deleted meanwhile."""
-    row = connection.execute(_CHECKPOINTS.where(checkpoint_table.c.id == checkpoint_id)).first()
+    row = connection.execute(_CHECKPOINTS.where(checkpoint_table.c.id == sendable(checkpoint_id))).first()
     if row is None:
         raise NotFound(f"no checkpoint {checkpoint_id!r}", param="checkpoint_id")
     return row._asdict()

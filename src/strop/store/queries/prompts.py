@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection
 
 from strop.store.queries.lists import Order, component, contains, parse_sort, read_page
-from strop.store.queries.lookup import found_prompt, found_run
+from strop.store.queries.lookup import found_prompt, found_run, sendable
 from strop.store.runfiles import folded
 from strop.store.tables import prompts as table
 from strop.store.tables import rollouts
@@ -83,8 +83,8 @@ def _conditions(connection: Connection, run: int, filters: PromptFilter) -> list
         (filters.min_reward, lambda value: reward >= value),
         (filters.max_reward, lambda value: reward <= value),
         (filters.failed, lambda value: table.c.latest_failed > 0 if value else table.c.latest_failed == 0),
-        (filters.cause, lambda value: _has(rollouts.c.cause == value)),
-        (filters.stop_reason, lambda value: _has(rollouts.c.stop_reason == value)),
+        (filters.cause, lambda value: _has(rollouts.c.cause == sendable(value))),
+        (filters.stop_reason, lambda value: _has(rollouts.c.stop_reason == sendable(value))),
         (filters.search or None, lambda value: _matches(str(value))),
     )
     return [table.c.run == run, *(condition(value) for value, condition in pairs if value is not None)]

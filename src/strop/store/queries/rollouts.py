@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection
 
 from strop.errors import NotFound, RunError
 from strop.store.queries.lists import Order, component, contains, parse_sort, read_page
-from strop.store.queries.lookup import found_prompt, found_run, rollout_seq
+from strop.store.queries.lookup import bounded, found_prompt, found_run, rollout_seq, sendable
 from strop.store.rundir import RunDir
 from strop.store.runfiles import folded, read_rollout
 from strop.store.tables import prompts, runs
@@ -107,9 +107,9 @@ def heat_map(
     columns = [table.c[name] for name in ("step", "sample", "reward", "stop_reason", "cause", "seq")]
     query = sa.select(*columns).where(table.c.prompt == prompt).order_by(table.c.step, table.c.sample)
     if first is not None:
-        query = query.where(table.c.step >= first)
+        query = query.where(table.c.step >= bounded(first))
     if last is not None:
-        query = query.where(table.c.step <= last)
+        query = query.where(table.c.step <= bounded(last))
     names = ("step", "sample", "reward", "stop_reason", "cause")
     return [{**dict(zip(names, cell, strict=False)), "id": f"ro_{cell[-1]}"} for cell in connection.execute(query)]
 
@@ -149,16 +149,16 @@ def _placed(rollout_id: str) -> sa.Select[Any]:
 def _conditions(connection: Connection, run: int, filters: RolloutFilter) -> list[ColumnElement[bool]]:
     reward = _reward(connection, filters)
     pairs = (
-        (filters.step, lambda value: table.c.step == value),
-        (filters.first, lambda value: table.c.step >= value),
-        (filters.last, lambda value: table.c.step <= value),
+        (filters.step, lambda value: table.c.step == bounded(value)),
+        (filters.first, lambda value: table.c.step >= bounded(value)),
+        (filters.last, lambda value: table.c.step <= bounded(value)),
         (filters.row, lambda value: table.c.prompt == found_prompt(connection, run, value)),
-        (filters.sample, lambda value: table.c.sample == value),
+        (filters.sample, lambda value: table.c.sample == bounded(value)),
         (filters.min_reward, lambda value: reward >= value),
         (filters.max_reward, lambda value: reward <= value),
         (filters.failed, lambda value: table.c.cause.is_not(None) if value else table.c.cause.is_(None)),
-        (filters.cause, lambda value: table.c.cause == value),
-        (filters.stop_reason, lambda value: table.c.stop_reason == value),
+        (filters.cause, lambda value: table.c.cause == sendable(value)),
+        (filters.stop_reason, lambda value: table.c.stop_reason == sendable(value)),
         (filters.search or None, lambda value: _matches(run, value)),
     )
     return [table.c.run == run, *(condition(value) for value, condition in pairs if value is not None)]
