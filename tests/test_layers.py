@@ -4,7 +4,7 @@ core    config errors metrics seeds types
 parts   data envs policy rewards store          on core
         rollout                                 on envs and rewards
 uses    train evals                             on parts and rollout
-        jobs                                    on store
+        jobs                                    on data and store
         serve                                   on policy
 fronts  api                                     on parts and uses, but not on models
         web                                     on api
@@ -34,7 +34,7 @@ ALLOWED: Mapping[str, frozenset[str]] = {
     "rollout": CORE | {"envs", "rewards"},
     "train": CORE | {"data", "policy", "rollout"},
     "evals": CORE | {"data", "rollout"},
-    "jobs": CORE | {"store"},
+    "jobs": CORE | {"data", "store"},
     "serve": CORE | {"policy"},
     "api": CORE | PARTS | {"rollout", "evals", "jobs", "serve"},
     "web": CORE | PARTS | {"rollout", "evals", "jobs", "serve", "api", "insight"},

@@ -222,6 +222,11 @@ def parse_config(tables: Mapping[str, Any], origin: str = "configuration") -> Ru
         raise ConfigError(text, param=next(iter(faults))) from None
 
 
+def anchored(config: RunConfig, folder: Path) -> RunConfig:
+    """The configuration with its relative paths resolved against a folder."""
+    return parse_config(_with_absolute_paths(config.model_dump(mode="json"), folder))
+
+
 def dump_config(config: RunConfig) -> str:
     """The whole configuration as TOML, defaults included, in the order of the docs."""
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -31,18 +30,6 @@ _COLUMNS = (
     ("tokens/s", "tokens_per_second", ".0f", 10),
     ("validation", "validation/reward", ".3f", 12),
 )
-
-
-def start_worker(run: RunDir) -> subprocess.Popen[bytes]:
-    """Start the training process of a run. It ends when this process does, however that happens."""
-    with open(run.raw_output, "ab") as output:
-        return subprocess.Popen(
-            [sys.executable, "-m", "strop.worker", "train", str(run.path), "--parent", str(os.getpid())],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C reaches this process only, which passes it on
-        )
 
 
 class Follower:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -9,9 +10,10 @@ from typing import Annotated
 import typer
 
 from strop.cli.console import JsonOption, errors, print_json
-from strop.cli.follow import Follower, start_worker
+from strop.cli.follow import Follower
 from strop.config import read_config
 from strop.errors import RunError
+from strop.jobs.process import start_worker
 from strop.store.rundir import RunDir, RunState
 
 
@@ -54,7 +56,7 @@ def _work(run: RunDir, as_json: bool) -> None:
     with run.lock():
         pass  # RunError, with its number, if another process trains the run
     errors.print(f"run folder {run.path}", markup=False)
-    code = Follower(run, quiet=as_json).follow(start_worker(run))
+    code = Follower(run, quiet=as_json).follow(start_worker(run.path, parent=os.getpid()))
     status = run.status()
     if as_json:
         metrics = run.metrics()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from strop.config import RunConfig
-from strop.data.rows import MAX_SHOWN, fingerprint, load_rows, refuse_overlap
+from strop.data.rows import MAX_SHOWN, fingerprint, load_files
 from strop.errors import DataError
 from strop.types import Chat, Row
 
@@ -28,10 +28,7 @@ def load_data(config: RunConfig, chat: Chat, say: Callable[[str], None]) -> RunD
 
     DataError when a file has faults, or nothing is left to train on.
     """
-    train = load_rows(config.data.train)
-    validation = load_rows(config.data.validation) if config.data.validation else []
-    if config.data.validation:
-        refuse_overlap(train, validation, config.data.train, config.data.validation)
+    train, validation = load_files(config.data.train, config.data.validation)
     limit = config.sampling.max_prompt_tokens
     kept, dropped = fitting(train, config.data.train, chat, limit)
     kept_validation, dropped_validation = fitting(validation, config.data.validation or "", chat, limit)
