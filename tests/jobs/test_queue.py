@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
-
 from job_cases import new_job
+
 from strop.errors import ConfigError, Conflict, NotFound
 from strop.jobs.job import NewEvent, clone, event_seq
 from strop.jobs.queue import JobQueue

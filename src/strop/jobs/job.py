@@ -77,6 +77,13 @@ class Job:
         """The configuration, parsed when it is first asked for."""
         return parse_config(json.loads(self.config_json), f"job {self.id}")
 
+    def changed(self, changes: Mapping[str, Any]) -> RunConfig:
+        """The configuration with changes: `{"train": {"learning_rate": 1e-5}}` changes one value.
+
+        Lists are replaced as a whole. ConfigError where the result cannot be run.
+        """
+        return parse_config(_merged(json.loads(self.config_json), changes), f"job {self.id}, changed")
+
     @property
     def suffix(self) -> str | None:
         """What the client wants in the name of the model."""
@@ -156,14 +163,13 @@ def short_id(job_id: str) -> str:
 def clone(job: Job, changes: Mapping[str, Any] | None = None, name: str | None = None) -> NewJob:
     """The same job once more, from the start, with changes to the tables of its configuration.
 
-    `{"train": {"learning_rate": 1e-5}}` changes one value; lists are replaced. ConfigError where
-    the result cannot be run. The request is the old one: the caller replaces what it changes there.
+    ConfigError where the result cannot be run. The request is the old one: the caller replaces
+    what it changes there.
     """
-    tables = merged(json.loads(job.config_json), changes or {})
     return NewJob(
         name=name or job.name,
         model=job.model,
-        config=parse_config(tables, f"clone of {job.id}"),
+        config=job.changed(changes or {}),
         request=job.request,
         training_file=job.training_file,
         validation_file=job.validation_file,
@@ -171,11 +177,11 @@ def clone(job: Job, changes: Mapping[str, Any] | None = None, name: str | None =
     )
 
 
-def merged(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Nested tables with changes on top; whatever is no table is replaced as a whole."""
     result = dict(tables)
     for key, value in changes.items():
         known = result.get(key)
         both = isinstance(value, Mapping) and isinstance(known, Mapping)
-        result[key] = merged(known, value) if both else value  # type: ignore[arg-type]
+        result[key] = _merged(known, value) if both else value  # type: ignore[arg-type]
     return result

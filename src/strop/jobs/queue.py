@@ -137,24 +137,28 @@ class JobQueue:
                 return self._change(connection, job, wanted=wanted)
             return self._move(connection, job, goal, wanted=None)
 
-    def resume(self, job_id: str) -> Job:
+    def resume(self, job_id: str, changes: Mapping[str, Any] | None = None) -> Job:
         """Put a paused or failed job at the end of the queue: it goes on from its newest checkpoint.
 
-        A job that waits or runs stays as it is. Conflict for one that is finished, or is being
-        paused or cancelled at this moment.
+        `changes` to the tables of its configuration are as in `clone`; ConfigError where the result
+        cannot be run. A job that waits or runs stays as it is. Conflict for one that is finished,
+        or is being paused or cancelled at this moment.
         """
         with self.database.write() as connection:
             job = _locked(connection, job_id)
             if job.wanted:
                 raise Conflict(f"job {job_id} is asked to {job.wanted}: wait until that is done, then resume it")
             if job.status in (JobStatus.VALIDATING_FILES, JobStatus.QUEUED, JobStatus.RUNNING):
+                if changes:
+                    raise Conflict(f"job {job_id} is {job.status}; pause it, then resume it with changes")
                 return job
             if JobStatus.QUEUED not in TRANSITIONS[job.status]:
                 raise Conflict(f"job {job_id} is {job.status}; clone it, or fork one of its checkpoints, to train on")
             unchecked = job.status is JobStatus.FAILED and job.started_at is None
             goal = JobStatus.VALIDATING_FILES if unchecked else JobStatus.QUEUED
+            config = job.changed(changes or {}).model_dump_json()
             cleared = dict.fromkeys(("reason", "error_code", "error_param", "finished_at", "pid", "pid_started_at"))
-            return self._move(connection, job, goal, **cleared, restarts=0, queued_seq=_last_place())
+            return self._move(connection, job, goal, **cleared, config=config, restarts=0, queued_seq=_last_place())
 
     def event(self, job_id: str, event: NewEvent) -> None:
         """Tell something about a job. NotFound for an unknown one."""

@@ -1,0 +1,123 @@
+"""Where training processes run: on this machine now, on a cluster by another `Launcher` later."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import psutil
+
+from strop.errors import RunError
+from strop.jobs.process import TRAIN, start_worker
+from strop.store.rundir import RunDir
+
+UNKNOWN_EXIT = 256
+"""Stands for the exit status of a process that is not our child: no real one is as high."""
+
+
+class Unreachable(RunError):
+    """A run is being trained, but by no process that could be watched or stopped from here."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """A training process."""
+
+    pid: int
+    started_at: float
+    """Seconds since 1970, for people: a clock that was moved makes another number of it."""
+
+
+class Launcher(Protocol):
+    """Starts, finds, watches and stops the training processes of runs."""
+
+    def launch(self, run_folder: Path, env: Mapping[str, str], token: int) -> Process:
+        """Start one. It outlives this process. OSError where that is not possible."""
+
+    def find(self, run_folder: Path) -> Process | None:
+        """The one that trains a run at this moment, whoever started it.
+
+        Raises Unreachable where one does, but out of our reach.
+        """
+
+    def poll(self, process: Process) -> int | None:
+        """None while it lives; then its exit status, negative for a signal, or UNKNOWN_EXIT."""
+
+    def stop(self, process: Process, now: bool) -> None:
+        """Ask it to save a checkpoint and end, or end it at once. No error where it has ended."""
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A process that another server started."""
+
+    run: RunDir
+    handle: psutil.Process
+
+
+class LocalLauncher:
+    """Processes of this machine. A run's lock says who trains it: it goes with its process, and no
+    number that the system gave out again can stand in for it."""
+
+    def __init__(self, command: Sequence[str] = TRAIN) -> None:
+        self._command = command
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._found: dict[int, _Found] = {}
+
+    def launch(self, run_folder: Path, env: Mapping[str, str], token: int) -> Process:
+        """Start `python -m strop.worker train RUN --token N`."""
+        child = start_worker(run_folder, token=token, env=env, command=self._command)
+        self._children[child.pid] = child
+        return _process(psutil.Process(child.pid))  # there until it is polled, even if it has ended
+
+    def find(self, run_folder: Path) -> Process | None:
+        """The process that holds the lock of the run."""
+        run = RunDir(run_folder)
+        pid = run.trainer()
+        if pid is None:
+            return None
+        try:
+            handle = psutil.Process(pid)
+            process = _process(handle)
+        except psutil.NoSuchProcess:
+            if run.trainer() is None:
+                return None
+            raise Unreachable(f"{run_folder} is being trained by process {pid}, which is not on this machine") from None
+        if pid not in self._children:
+            self._found[pid] = _Found(run, handle)
+        return process
+
+    def poll(self, process: Process) -> int | None:
+        """Of a child by waiting for it; of another process by the lock of its run."""
+        child = self._children.get(process.pid)
+        if child is not None:
+            code = child.poll()
+            if code is not None:
+                del self._children[process.pid]
+            return code
+        found = self._found.get(process.pid)
+        if found is not None and found.run.trainer() == process.pid:
+            return None
+        self._found.pop(process.pid, None)
+        return UNKNOWN_EXIT
+
+    def stop(self, process: Process, now: bool) -> None:
+        """SIGTERM, or SIGKILL. A process that merely has the same number is left alone."""
+        number = signal.SIGKILL if now else signal.SIGTERM
+        child = self._children.get(process.pid)
+        if child is not None:
+            child.send_signal(number)  # which sends nothing once it was waited for
+            return
+        found = self._found.get(process.pid)
+        if found is not None and found.run.trainer() == process.pid:
+            with suppress(psutil.NoSuchProcess):
+                found.handle.send_signal(number)
+
+
+def _process(handle: psutil.Process) -> Process:
+    return Process(handle.pid, handle.create_time())
