@@ -1,0 +1,79 @@
+"""Training on from a checkpoint as a new job.
+
+The new run starts from the weights of the checkpoint: a LoRA run goes on with a copy of the
+adapter (or, with `train.method = "full"`, with the adapter merged), a full one with the full
+weights. They are also the reference of its KL penalty. Optimizer and data order start afresh.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from strop.errors import CheckpointError
+from strop.jobs.job import Job, NewJob, clone
+from strop.store.checkpoints import read_checkpoint, verify
+from strop.store.datafolder import DataFolder
+from strop.store.files import sync_folder
+
+_TRAINER_STATE = "trainer_state.pt"
+
+
+def fork(
+    job: Job,
+    checkpoint: Path,
+    checkpoint_id: str,
+    folder: DataFolder,
+    changes: Mapping[str, Any] | None = None,
+    name: str | None = None,
+) -> NewJob:
+    """The job that trains on from one of another job's checkpoints, with changes to its configuration.
+
+    The weights are kept for it, whatever becomes of the other run. Raises ConfigError where the
+    changes cannot be run, CheckpointError where the checkpoint is damaged.
+    """
+    new = clone(job, changes, name)
+    step = read_checkpoint(checkpoint).step
+    kept = keep_weights(checkpoint, folder.path / "forks" / checkpoint_id)
+    config = new.config.model_copy(update={"model": folder.stored(kept)})
+    return replace(new, config=config, forked_from=checkpoint_id, model=f"{job.model_name}:ckpt-step-{step}")
+
+
+def keep_weights(checkpoint: Path, target: Path) -> Path:
+    """Make a checkpoint's model stay, also once its run drops it. CheckpointError where it is damaged.
+
+    Files of a checkpoint never change, so that where possible they are the same files under a
+    second name, and take no room.
+    """
+    found = read_checkpoint(checkpoint)
+    if target.is_dir():
+        return target
+    verify(found)
+    target.parent.mkdir(mode=0o700, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}-"))
+    try:
+        for name in sorted(found.files.keys() - {_TRAINER_STATE}):
+            _link(checkpoint / name, staging / name)
+        sync_folder(staging)
+        staging.rename(target)
+    except OSError as error:
+        if not target.is_dir():  # no other thread was faster
+            raise CheckpointError(f"{checkpoint}: its weights cannot be kept in {target}: {error}") from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    sync_folder(target.parent)
+    return target
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without links
+        shutil.copyfile(source, target)
+        with open(target, "rb") as file:
+            os.fsync(file.fileno())

@@ -1,0 +1,131 @@
+"""Events about training in the shapes that OpenAI gives reinforcement fine-tuning.
+
+What strop does not measure is null there; counts and means are numbers as in metrics.jsonl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from strop.jobs.job import Job, NewEvent
+from strop.jobs.outcome import Outcome
+from strop.jobs.states import JobStatus
+from strop.types import Json
+
+_RUNTIME_ERRORS = ("exception", "load", "nan", "none", "size", "type")
+"""Causes of failures that lie in the code of a reward; the others lie in what runs it."""
+
+
+def step_event(job: Job, metrics: Mapping[str, Json], total_steps: int | None) -> NewEvent:
+    """The `metrics` event of a step, from its line in metrics.jsonl."""
+    step = metrics["step"]
+    parts = [f"Step {step}/{total_steps if total_steps is not None else '?'} "]
+    for label, value in (
+        ("train mean reward", metrics.get("reward")),
+        ("full validation mean reward", metrics.get("validation/reward")),
+    ):
+        if value is not None:
+            parts.append(f"{label}={value:.2f}")
+    data = _step_data(job, metrics, total_steps)
+    return NewEvent(", ".join(parts).rstrip(), type="metrics", data=data, once=f"step:{step}")
+
+
+def checkpoint_event(job: Job, entry: Mapping[str, Json]) -> NewEvent:
+    """Tells of a checkpoint, from its entry in checkpoint_status.json."""
+    step = entry["step"]
+    return NewEvent(
+        f"Checkpoint created at step {step} with Snapshot ID: {job.model_name}:ckpt-step-{step}",
+        data={"step": step, "validation_reward": entry["validation_reward"], "bytes": entry["size"]},
+        once=f"checkpoint:{step}",
+    )
+
+
+def ending_events(job: Job, outcome: Outcome) -> list[NewEvent]:
+    """The last words about a job, or the last for now."""
+    match outcome.status:
+        case JobStatus.SUCCEEDED:
+            model = job.model_name
+            return [
+                NewEvent(f"New fine-tuned model created: {model}", data={"fine_tuned_model": model}),
+                NewEvent("The job has successfully completed"),
+            ]
+        case JobStatus.PAUSED:
+            return [NewEvent(f"Job paused: {outcome.reason}", level="warn" if outcome.code else "info")]
+        case JobStatus.FAILED:
+            return [NewEvent(f"Job failed: {outcome.reason}", level="error")]
+    return [NewEvent("Job cancelled")]
+
+
+def _step_data(job: Job, metrics: Mapping[str, Json], total_steps: int | None) -> dict[str, Json]:
+    train, valid = metrics.get("reward"), metrics.get("validation/reward")
+    samples = job.config.train.batch_size * job.config.train.samples_per_prompt
+    errored = metrics.get("rollouts_errored")
+    return {
+        "step": metrics["step"],
+        "total_steps": total_steps,
+        "train_mean_reward": train,
+        "full_valid_mean_reward": valid,
+        "full_valid_mean_parse_error": None,
+        "mean_unresponsive_rewards": None if errored is None else errored / samples,
+        "reasoning_tokens_mean": None,
+        "completion_tokens_mean": metrics.get("response_length"),
+        "valid_reasoning_tokens_mean": None,
+        "valid_completion_tokens_mean": metrics.get("validation/response_length"),
+        "model_graders_token_usage": {},
+        "scores": {"train_reward_mean": train, "valid_reward_mean": valid, "graders": _scores(job, metrics)},
+        "usage": {"graders": [], "samples": {}},
+        "errors": {"graders": _errors(job, metrics, samples)},
+        "timing": {"step": _timing(metrics), "graders": []},
+    }
+
+
+def _scores(job: Job, metrics: Mapping[str, Json]) -> list[dict[str, Json]]:
+    """One entry for each reward component."""
+    names = [name.removeprefix("reward/") for name in metrics if name.startswith("reward/")]
+    kind = _grader_type(job)
+    return [
+        {
+            "name": name,
+            "type": kind,
+            "train_reward_mean": metrics.get(f"reward/{name}"),
+            "valid_reward_mean": metrics.get(f"validation/reward/{name}"),
+        }
+        for name in names
+    ]
+
+
+def _errors(job: Job, metrics: Mapping[str, Json], samples: int) -> list[dict[str, Json]]:
+    """Failures by who is to blame. Which of several rewards failed is on the rollouts only."""
+    if "rollouts_errored" not in metrics:
+        return []
+    runtime = sum(metrics.get(f"failures/{cause}", 0.0) for cause in _RUNTIME_ERRORS)
+    counts = {
+        "python_grader_runtime_error": runtime,
+        "python_grader_server_error": metrics["rollouts_errored"] - runtime,
+    }
+    entry: dict[str, Any] = {
+        "name": " + ".join(reward.name for reward in job.config.rewards),
+        "type": _grader_type(job),
+    }
+    for kind, count in counts.items():
+        entry |= {f"train_{kind}_mean": count / samples, f"train_{kind}_count": count}
+    return [entry]
+
+
+def _timing(metrics: Mapping[str, Json]) -> dict[str, Json]:
+    parts = {
+        "sampling": metrics.get("time/sample"),
+        "training": metrics.get("time/train"),
+        "eval": metrics.get("time/validation"),
+    }
+    known = [value for name, value in metrics.items() if name.startswith("time/")]
+    return {**parts, "full_iteration": sum(known) if known else None}
+
+
+def _grader_type(job: Job) -> str:
+    """As the request has it; `python` where the rewards are functions."""
+    method = job.request.get("method")
+    reinforcement = method.get("reinforcement") if isinstance(method, Mapping) else None
+    grader = reinforcement.get("grader") if isinstance(reinforcement, Mapping) else None
+    return str(grader.get("type")) if isinstance(grader, Mapping) else "python"
