@@ -30,9 +30,11 @@ from strop.api.strop import (
     secrets,
     system,
 )
+from strop.api.strop import jobs as own_jobs
 
 OPENAI = (files, jobs, graders, models, chat)
 STROP = (
+    own_jobs,
     runs,
     rollouts,
     logs,

@@ -24,8 +24,9 @@ STRING_CHECK = {
 class FakeLibrary:
     """Files of 100 rows; a model whose template is what the test says; one reward with two versions."""
 
-    def __init__(self, template: str | None = "") -> None:
+    def __init__(self, template: str | None = "", variables: tuple[str, ...] = ()) -> None:
         self.template = template
+        self.variables = variables
 
     def data(self, file_id: str, param: str) -> DataFile:
         return DataFile(f"files/{file_id}", 100)
@@ -35,6 +36,12 @@ class FakeLibrary:
 
     def reward(self, name: str, version: int | None) -> StoredReward:
         return StoredReward(f"rewards/{name}/{version or 2}/reward.py:grade", ("API_KEY",))
+
+    def judge_url(self, model: str) -> str | None:
+        return "http://127.0.0.1:8100/v1" if model == "ours" else None
+
+    def has_variable(self, name: str) -> bool:
+        return name in self.variables
 
 
 def order(library: FakeLibrary | None = None, **fields: Any) -> Order:
@@ -76,7 +83,7 @@ OPENAI_GUIDE = {
                     "explanation": {
                         "type": "score_model",
                         "name": "explanation",
-                        "model": "judge",
+                        "model": "gpt-4o-mini-2024-07-18",
                         "input": [{"role": "user", "type": "message", "content": "Rate {{sample.output_text}}"}],
                         "range": [0, 1],
                         "sampling_params": {"temperature": 0, "seed": 1},
@@ -216,6 +223,47 @@ def test_rewards_under_strop_replace_the_grader() -> None:
     assert code.source.endswith("/reward.py:score")
     assert (graded.timeout_s, code.timeout_s, code.workers) == (120, 10, 1)
     assert set(made.files) == {code.source.removesuffix(":score"), graded.source}
+
+
+def judge(**fields: Any) -> dict[str, Any]:
+    messages = [{"role": "user", "content": "Rate {{sample.output_text}}"}]
+    return {"type": "score_model", "name": "judge", "model": "gpt", "input": messages, **fields}
+
+
+@pytest.mark.parametrize(
+    ("fields", "variables", "env", "url"),
+    [
+        ({}, (), ("OPENAI_API_KEY",), None),
+        ({}, ("OPENAI_BASE_URL",), ("OPENAI_BASE_URL", "OPENAI_API_KEY"), None),
+        ({"model": "ours"}, (), (), "http://127.0.0.1:8100/v1"),
+        ({"model": "ours", "base_url": "http://other/v1"}, (), (), "http://other/v1"),
+        ({"api_key_env": "MY_KEY"}, (), ("MY_KEY",), None),
+        ({"model": "ours", "api_key_env": "MY_KEY"}, (), ("MY_KEY",), "http://127.0.0.1:8100/v1"),
+    ],
+)
+@pytest.mark.parametrize("inside", ["alone", "map", "list", "single"])
+def test_judges_of_this_server_are_found_and_the_others_get_their_key(
+    fields: dict[str, Any], variables: tuple[str, ...], env: tuple[str, ...], url: str | None, inside: str
+) -> None:
+    graders = {"map": {"a": judge(**fields)}, "list": [judge(**fields)], "single": judge(**fields)}
+    multi = {"type": "multi", "calculate_output": "a" if inside == "map" else "judge", "graders": graders.get(inside)}
+    grader = judge(**fields) if inside == "alone" else multi
+    made = order(FakeLibrary(variables=variables), method=reinforcement(grader))
+    (reward,) = made.config.rewards
+    assert reward.env == env
+    written = json.loads(made.files[reward.source])
+    part = {
+        "alone": lambda: written,
+        "map": lambda: written["graders"]["a"],
+        "list": lambda: written["graders"][0],
+        "single": lambda: written["graders"],
+    }[inside]()
+    assert part.get("base_url") == url
+
+
+def test_a_grader_that_cannot_be_read_is_refused_at_once() -> None:
+    error = refusal(method=reinforcement({"type": "string_check", "name": "a", "input": "x", "reference": "y"}))
+    assert error.param == "method.reinforcement.grader.operation"
 
 
 def test_the_same_grader_has_one_place() -> None:

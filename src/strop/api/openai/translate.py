@@ -11,7 +11,7 @@ import ast
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -25,11 +25,16 @@ from strop.api.openai.requests import (
 )
 from strop.config import REWARD_NAME, RunConfig, TrainConfig, parse_config
 from strop.errors import ConfigError, InvalidRequest
+from strop.rewards.graders.shapes import parse_grader
 
 _TABLES = ("sampling", "train", "lora", "eval", "wandb")
 _LIMITS = ("timeout_s", "env", "workers", "memory_mb")
 _GRADER_SECONDS = 120.0
 """As long as OpenAI lets a grader work on one answer."""
+_OPENAI_KEY = "OPENAI_API_KEY"
+_OPENAI_URL = "OPENAI_BASE_URL"
+_JUDGED = ("score_model", "label_model")
+"""Graders that ask a model."""
 _EVALUATIONS = 10
 """Validations in a run whose `eval_interval` is `auto`."""
 
@@ -53,6 +58,8 @@ class StartModel:
     """What people call it."""
     template: str | None
     """Its chat template; None where the model is not on this machine yet."""
+    checkpoint: str | None = None
+    """Id of the checkpoint that it is."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +83,18 @@ class Library(Protocol):
     def reward(self, name: str, version: int | None) -> StoredReward:
         """A version of a reward, by default the newest."""
 
+    def judge_url(self, model: str) -> str | None:
+        """Base URL of this server where it can answer for a model; None where it cannot."""
+
+    def has_variable(self, name: str) -> bool:
+        """Whether a secret or a variable of the server has that name."""
+
 
 @dataclass(frozen=True)
 class Order:
     """A job to be created."""
 
+    model: StartModel
     config: RunConfig
     files: Mapping[str, str]
     """Graders and reward functions that the configuration names, by path in the data folder."""
@@ -122,7 +136,7 @@ def translate(request: JobRequest, seed: int, library: Library) -> Order:
             "response_format is not enforced while sampling: an answer that is no JSON of that form counts as the "
             "graders find it"
         )
-    return Order(_parsed(tables), files, tuple(notes))
+    return Order(base, _parsed(tables), files, tuple(notes))
 
 
 def _method(request: JobRequest) -> Reinforcement:
@@ -228,12 +242,20 @@ def _rewards(
     method: Reinforcement, options: StropOptions, library: Library
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """The `[[rewards]]`, and the files that they name."""
-    files: dict[str, str] = {}
     if options.rewards:
-        return [_reward(option, index, files, library) for index, option in enumerate(options.rewards)], files
+        return reward_tables(options.rewards, library)
     if method.grader is None:
         raise InvalidRequest("method.reinforcement.grader is missing", param="method.reinforcement.grader")
-    return [{"name": grader_name(method.grader), **_graded(method.grader, files)}], files
+    files: dict[str, str] = {}
+    return [{"name": grader_name(method.grader), **_graded(method.grader, files, library)}], files
+
+
+def reward_tables(
+    options: Sequence[RewardOption], library: Library
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """The `[[rewards]]` that are meant, and the files that they name, by path in the data folder."""
+    files: dict[str, str] = {}
+    return [_reward(option, index, files, library) for index, option in enumerate(options)], files
 
 
 def _reward(option: RewardOption, index: int, files: dict[str, str], library: Library) -> dict[str, Any]:
@@ -249,14 +271,40 @@ def _reward(option: RewardOption, index: int, files: dict[str, str], library: Li
         _check_python(option.python, option.function, where)
         table = {"source": f"{_file(option.python, 'reward.py', files)}:{option.function}"}
     else:
-        table = _graded(option.grader or {}, files)
+        table = _graded(option.grader or {}, files, library, where)
     limits = {key: getattr(option, key) for key in _LIMITS if getattr(option, key) is not None}
     return {"name": option.name, "weight": option.weight, **table, **limits}
 
 
-def _graded(grader: Mapping[str, Any], files: dict[str, str]) -> dict[str, Any]:
-    text = json.dumps(grader, ensure_ascii=False, indent=2) + "\n"
-    return {"source": _file(text, "grader.json", files), "timeout_s": _GRADER_SECONDS}
+def _graded(
+    grader: Mapping[str, Any], files: dict[str, str], library: Library, where: str = "method.reinforcement"
+) -> dict[str, Any]:
+    """The table of a grader, which has been read once so that faults show now."""
+    parse_grader(grader, f"{where}.grader")
+    variables: dict[str, None] = {}
+    text = json.dumps(_with_judge(grader, variables, library), ensure_ascii=False, indent=2) + "\n"
+    return {"source": _file(text, "grader.json", files), "timeout_s": _GRADER_SECONDS, "env": list(variables)}
+
+
+def _with_judge(grader: Mapping[str, Any], variables: dict[str, None], library: Library) -> dict[str, Any]:
+    """The grader with this server's address where it has the judge itself; `variables` gets the names
+    of those that say where the others are and with which key."""
+    if grader["type"] == "multi":
+        parts = grader["graders"]
+        if isinstance(parts, list):
+            return {**grader, "graders": [_with_judge(part, variables, library) for part in parts]}
+        if isinstance(parts.get("type"), str):
+            return {**grader, "graders": _with_judge(parts, variables, library)}
+        return {**grader, "graders": {name: _with_judge(part, variables, library) for name, part in parts.items()}}
+    if grader["type"] not in _JUDGED:
+        return dict(grader)
+    url = grader.get("base_url") or library.judge_url(grader["model"])
+    if url is None and library.has_variable(_OPENAI_URL):
+        variables[_OPENAI_URL] = None
+    key = grader.get("api_key_env") or (_OPENAI_KEY if url is None else None)
+    if key is not None:
+        variables[key] = None
+    return dict(grader) if url is None else {**grader, "base_url": url}
 
 
 def _file(text: str, name: str, files: dict[str, str]) -> str:
