@@ -263,6 +263,11 @@ def test_a_refusal_is_an_answer() -> None:
         assert play(endpoint.url).rollouts[0].messages[0].content == "I cannot."
 
 
+def test_half_a_character_can_be_written_to_a_file() -> None:
+    with ChatEndpoint(scripted(says("one \ud83d two"))) as endpoint:
+        assert play(endpoint.url).rollouts[0].messages[0].content == "one ? two"
+
+
 def test_stop_strings_beyond_the_four_that_servers_take_cut_the_text_here() -> None:
     params = dataclasses.replace(PARAMS, stop=("A", "B", "C", "D", "E"))
     with ChatEndpoint(scripted(says("yes E no"))) as endpoint:

@@ -215,11 +215,16 @@ def _read(made: ChatCompletion, seconds: float) -> list[_Answer]:
 
 def _turn(message: Any) -> Message:
     calls = tuple(
-        ToolCall(call.id, call.function.name, call.function.arguments)
+        ToolCall(*(_whole(part) for part in (call.id, call.function.name, call.function.arguments)))
         for call in message.tool_calls or ()
         if getattr(call, "function", None) is not None
     )
-    return Message("assistant", message.content or getattr(message, "refusal", None) or "", calls)
+    return Message("assistant", _whole(message.content or getattr(message, "refusal", None)), calls)
+
+
+def _whole(text: str | None) -> str:
+    """Without halves of surrogate pairs: JSON can say them, files cannot."""
+    return (text or "").encode("utf-8", "replace").decode()
 
 
 def _shares(total: int, sizes: Sequence[int]) -> list[int]:
