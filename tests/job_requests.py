@@ -13,6 +13,7 @@ from run_folders import new_run
 from strop.api.services import Services
 from strop.jobs.job import Job
 from strop.jobs.states import JobStatus
+from strop.store.checkpoints import CheckpointStore
 from strop.store.rundir import RunDir, RunState
 from strop.store.tables import jobs
 
@@ -60,28 +61,17 @@ def train(services: Services, job_id: str, steps: Sequence[int], total: int = 10
     job = services.jobs.get(job_id)
     path = services.folder.found(job.folder)
     run = RunDir(path) if path.exists() else new_run(path)
-    listed = []
     for step in steps:
         times = {"time/sample": 2.0, "time/train": 1.0}
         run.append_metrics(step, {"reward": step / 10, "loss": 0.5, "response_length": 4.0, **times})
-        (run.checkpoints / f"step-{step:06d}").mkdir(exist_ok=True)
-        listed.append(
-            {
-                "step": step,
-                "path": f"checkpoints/step-{step:06d}",
-                "state": "complete",
-                "format": "adapter",
-                "files": 1,
-                "size": 7,
-                "validation_reward": None,
-                "created_at": "2026-01-01T00:00:00+00:00",
-            }
-        )
-    status = {"latest": steps[-1], "best": None, "checkpoints": listed}
-    run.checkpoint_status_file.write_text(json.dumps(status))
+        CheckpointStore(run.checkpoints, run.checkpoint_status_file, keep=9).save(step, {}, _adapter)
     run.set_status(RunState.RUNNING, step=steps[-1], total_steps=total)
     become(services, job_id, JobStatus.RUNNING, run_id=services.ingester.import_run(path))
     return run
+
+
+def _adapter(folder: Path) -> None:
+    (folder / "adapter_config.json").write_text("{}")
 
 
 def become(services: Services, job_id: str, status: JobStatus, **values: Any) -> Job:

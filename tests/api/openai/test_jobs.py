@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -252,6 +254,39 @@ def test_a_finished_job_has_a_model_and_its_tokens(client: OpenAI, given: Servic
     assert found.fine_tuned_model == name == f"ft:tiny:strop:x:{job.id.removeprefix('ftjob-')[:8]}"
     assert (found.estimated_finish, found.finished_at) == (None, 2_000_000_000)
     assert found.trained_tokens == 0  # this run has metrics, but no rollouts
+
+
+def test_a_finished_job_leaves_a_file_of_its_metrics(client: OpenAI, given: Services, model: Path) -> None:
+    job = create(client, model)
+    train(given, job.id, [1, 2], total=2)
+    assert client.fine_tuning.jobs.retrieve(job.id).result_files == []
+    become(given, job.id, JobStatus.SUCCEEDED, finished_at=time.time())
+    (file,) = client.fine_tuning.jobs.retrieve(job.id).result_files
+    assert client.fine_tuning.jobs.retrieve(job.id).result_files == [file]
+    assert [found.id for found in client.files.list(purpose="fine-tune-results")][0] == file
+    rows = list(csv.DictReader(client.files.content(file).text.splitlines()))
+    assert [row["step"] for row in rows] == ["1", "2"]
+    first = rows[0]
+    assert (first["train_mean_reward"], first["full_valid_mean_reward"]) == ("0.1", "")
+    assert (first["sampling_duration"], first["total_duration"], first["pg_loss_sum"]) == ("2.0", "3.0", "0.5")
+    assert first["response_length"] == first["completion_tokens_mean"] == "4.0"
+
+
+def test_a_job_that_failed_and_was_resumed_gets_a_new_file(client: OpenAI, given: Services, model: Path) -> None:
+    job = create(client, model)
+    train(given, job.id, [1])
+    become(given, job.id, JobStatus.FAILED, finished_at=time.time(), reason="x", error_code="x")
+    (first,) = client.fine_tuning.jobs.retrieve(job.id).result_files
+    train(given, job.id, [2])
+    become(given, job.id, JobStatus.SUCCEEDED, finished_at=time.time())
+    (second,) = client.fine_tuning.jobs.retrieve(job.id).result_files
+    assert second != first
+    assert len(client.files.content(second).text.splitlines()) == 3
+
+
+def test_a_job_that_never_began_leaves_no_file(client: OpenAI, model: Path) -> None:
+    job = create(client, model)
+    assert client.fine_tuning.jobs.cancel(job.id).result_files == []
 
 
 def test_checkpoints_have_the_metrics_of_their_step(client: OpenAI, given: Services, model: Path) -> None:

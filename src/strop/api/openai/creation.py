@@ -9,6 +9,7 @@ import secrets
 import threading
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -18,7 +19,9 @@ from strop.api.openai.library import ServerLibrary
 from strop.api.openai.requests import JobRequest
 from strop.api.openai.translate import Order, translate
 from strop.api.services import Services
+from strop.config import RunConfig
 from strop.errors import InvalidRequest
+from strop.jobs.fork import keep_weights
 from strop.jobs.job import Job, NewEvent, NewJob
 from strop.store.files import write_atomic
 from strop.types import Json
@@ -74,7 +77,7 @@ def _create(request: JobRequest, body: Mapping[str, Json], services: Services) -
         NewJob(
             name=order.config.name,
             model=order.model.name,
-            config=order.config,
+            config=_with_kept_weights(order, services),
             request=body,
             training_file=request.training_file,
             validation_file=request.validation_file,
@@ -84,6 +87,15 @@ def _create(request: JobRequest, body: Mapping[str, Json], services: Services) -
     for number, note in enumerate(order.notes):
         services.jobs.event(job.id, NewEvent(note, level="warn", once=f"note:{number}"))
     return job
+
+
+def _with_kept_weights(order: Order, services: Services) -> RunConfig:
+    """The configuration, with a checkpoint to start from that stays whatever becomes of its run."""
+    if order.model.checkpoint is None:
+        return order.config
+    place = services.folder.path / "forks" / order.model.checkpoint
+    kept = keep_weights(Path(order.config.model), place)
+    return order.config.model_copy(update={"model": services.folder.stored(kept)})
 
 
 def _earlier(body: Mapping[str, Json], services: Services) -> Job | None:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy import Connection
 
 from strop.api.openai.requests import Hyperparameters
+from strop.api.openai.results import ResultFiles
 from strop.api.services import Services
 from strop.api.sources import checkpoint_name
 from strop.config import TrainConfig
@@ -17,12 +18,10 @@ from strop.jobs.job import Event, Job
 from strop.jobs.states import JobStatus
 from strop.store import queries
 from strop.store.queries.progress import Progress as RunProgress
-from strop.store.queries.progress import file_named, progress, sampled_tokens
+from strop.store.queries.progress import progress, sampled_tokens
 from strop.types import Json
 
 ORGANIZATION = "org-strop"
-RESULTS = "fine-tune-results"
-"""Purpose of the files with a job's metrics."""
 PRIVATE = "_"
 """Begins the keys of `Job.request` that are not the client's."""
 
@@ -153,9 +152,9 @@ class CheckpointObject(BaseModel):
 
 def job_object(job: Job, services: Services) -> JobObject:
     """A job with all that is known of it now."""
+    results = ResultFiles(services.database, services.folder, services.files).of(job)
     with services.database.read() as connection:
         run = progress(connection, job.run_id) if job.run_id else None
-        results = file_named(connection, RESULTS, results_name(job.id)) if job.status.finished else None
         tokens = sampled_tokens(connection, job.run_id) if job.status.finished and job.run_id else None
     resolved = _resolved(job)
     return JobObject(
@@ -227,11 +226,6 @@ def checkpoint_objects(connection: Connection, job: Job) -> list[CheckpointObjec
         )
         for found in reversed(queries.checkpoints(connection, job.run_id))
     ]
-
-
-def results_name(job_id: str) -> str:
-    """Name of the file with the metrics of a job."""
-    return f"{job_id}-metrics.csv"
 
 
 def sent(job: Job) -> dict[str, Json]:

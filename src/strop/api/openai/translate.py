@@ -250,9 +250,7 @@ def _rewards(
     return [{"name": grader_name(method.grader), **_graded(method.grader, files, library)}], files
 
 
-def reward_tables(
-    options: Sequence[RewardOption], library: Library
-) -> tuple[list[dict[str, Any]], dict[str, str]]:
+def reward_tables(options: Sequence[RewardOption], library: Library) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """The `[[rewards]]` that are meant, and the files that they name, by path in the data folder."""
     files: dict[str, str] = {}
     return [_reward(option, index, files, library) for index, option in enumerate(options)], files

@@ -25,7 +25,7 @@ from strop.errors import Conflict, InvalidRequest, NotFound
 from strop.jobs.job import Job
 from strop.jobs.states import JobStatus
 from strop.store.files import sync_folder
-from strop.store.tables import deployments, jobs
+from strop.store.tables import deployments
 
 router = APIRouter(prefix="/jobs")
 
@@ -112,7 +112,7 @@ def delete_job(job_id: str, services: Provided) -> DeletedJob:
     folder = services.folder.found(job.folder)
     if not job.status.finished:
         raise Conflict(f"job {job_id} is {job.status}; cancel it first, then delete it")
-    _refuse_needed(services, job, folder)
+    _refuse_deployed(services, job_id, folder)
     services.jobs.delete(job_id)
     if job.run_id is not None:
         with suppress(NotFound):
@@ -121,20 +121,13 @@ def delete_job(job_id: str, services: Provided) -> DeletedJob:
     return DeletedJob(id=job_id)
 
 
-def _refuse_needed(services: Services, job: Job, folder: Path) -> None:
-    """A model that answers requests, or that another job starts from, must not lose its files."""
+def _refuse_deployed(services: Services, job_id: str, folder: Path) -> None:
+    """A model that answers requests must not lose its files. Jobs that start from one keep their own."""
     with services.database.read() as connection:
-        deployed = connection.execute(sa.select(deployments.c.name, deployments.c.path)).all()
-        others = connection.execute(sa.select(jobs.c.id).where(jobs.c.config.contains(job.folder), jobs.c.id != job.id))
-        forks = [services.jobs.get(other) for other in others.scalars()]
-    for name, path in deployed:
+        rows = connection.execute(sa.select(deployments.c.name, deployments.c.path)).all()
+    for name, path in rows:
         if services.folder.found(path).is_relative_to(folder):
-            raise Conflict(f"deployment {name} is a checkpoint of job {job.id}; delete that first")
-    for fork in forks:
-        # An adapter on weights that this job made is nothing without them, finished or not.
-        stacked = (job.config.train.method, fork.config.train.method) == ("full", "lora")
-        if stacked or not fork.status.finished:
-            raise Conflict(f"job {fork.id} starts from a checkpoint of job {job.id}; delete that first")
+            raise Conflict(f"deployment {name} is a checkpoint of job {job_id}; delete that first")
 
 
 def _remove(folder: Path) -> None:

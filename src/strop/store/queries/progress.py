@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from strop.store.packed import unpack, width
-from strop.store.tables import files, runs, steps
+from strop.store.tables import runs, steps
 
 _RECENT = 20
 """Steps that the speed is taken from."""
@@ -53,12 +53,6 @@ def sampled_tokens(connection: Connection, run_id: str) -> int:
     column = _columns(names, [row.metrics for row in rows])[names.index("response_length")]
     lengths = zip(rows, column, strict=True)
     return round(math.fsum(row.samples * length for row, length in lengths if not math.isnan(length)))
-
-
-def file_named(connection: Connection, purpose: str, filename: str) -> str | None:
-    """The newest file of a purpose and name."""
-    query = sa.select(files.c.id).where(files.c.purpose == purpose, files.c.filename == filename)
-    return connection.scalar(query.order_by(files.c.seq.desc()).limit(1))
 
 
 def _seconds_a_step(names: Sequence[str], packed: Sequence[bytes]) -> float | None:
