@@ -87,8 +87,10 @@ def read_spec(document: Mapping[str, Json], folder: Path) -> EvaluationSpec:
         raise ConfigError(f"evaluation: {key}: {_words(error)}", param=key) from None
     except KeyError as error:
         raise ConfigError(f"evaluation: {error.args[0]} is missing", param=str(error.args[0])) from None
-    if target.kind in ("folder", "checkpoint", "deployment"):
+    if target.kind in ("folder", "checkpoint"):
         target = target.model_copy(update={"source": _absolute(folder, target.source), "label": target.shown})
+    if target.socket:
+        target = target.model_copy(update={"socket": _absolute(folder, target.socket)})
     rewards = [{**reward, "source": _absolute(folder, reward["source"])} for reward in tables.get("rewards", ())]
     path = _absolute(folder, data)
     return EvaluationSpec(target, path, document.get("limit"), evaluation_config({**tables, "rewards": rewards}))
