@@ -263,7 +263,7 @@ def test_a_finished_job_leaves_a_file_of_its_metrics(client: OpenAI, given: Serv
     become(given, job.id, JobStatus.SUCCEEDED, finished_at=time.time())
     (file,) = client.fine_tuning.jobs.retrieve(job.id).result_files
     assert client.fine_tuning.jobs.retrieve(job.id).result_files == [file]
-    assert [found.id for found in client.files.list(purpose="fine-tune-results")][0] == file
+    assert next(iter(client.files.list(purpose="fine-tune-results"))).id == file
     rows = list(csv.DictReader(client.files.content(file).text.splitlines()))
     assert [row["step"] for row in rows] == ["1", "2"]
     first = rows[0]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Sequence
+from collections import Counter
 from dataclasses import dataclass
 from statistics import fmean
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from strop.store.packed import unpack, width
+from strop.store.queries.curves import MAX_POINTS, metric_names, series
 from strop.store.tables import runs, steps
 
 _RECENT = 20
@@ -31,38 +29,30 @@ class Progress:
 
 def progress(connection: Connection, run_id: str) -> Progress | None:
     """None for a run that the database does not know (yet)."""
-    query = sa.select(runs.c.seq, runs.c.step, runs.c.total_steps, runs.c.metric_names).where(runs.c.id == run_id)
+    query = sa.select(runs.c.step, runs.c.total_steps).where(runs.c.id == run_id)
     row = connection.execute(query).first()
     if row is None:
         return None
-    names = json.loads(row.metric_names)
-    newest = sa.select(steps.c.metrics).where(steps.c.run == row.seq).order_by(steps.c.step.desc()).limit(_RECENT)
-    packed = list(connection.scalars(newest))
-    seconds = _seconds_a_step(names, packed)
+    seconds = _seconds_a_step(connection, run_id, row.step)
     left = None if seconds is None or row.total_steps is None else seconds * max(row.total_steps - row.step, 0)
     return Progress(row.step, row.total_steps, left)
 
 
 def sampled_tokens(connection: Connection, run_id: str) -> int:
     """Tokens that the model said in training, those of steps that failed included."""
-    run = connection.execute(sa.select(runs.c.seq, runs.c.metric_names).where(runs.c.id == run_id)).first()
-    names = json.loads(run.metric_names) if run else []
-    if run is None or "response_length" not in names:
+    seq = connection.scalar(sa.select(runs.c.seq).where(runs.c.id == run_id))
+    samples = connection.scalar(sa.select(sa.func.sum(steps.c.samples)).where(steps.c.run == seq, steps.c.step > 0))
+    if seq is None or not samples:
         return 0
-    rows = connection.execute(sa.select(steps.c.samples, steps.c.metrics).where(steps.c.run == run.seq)).all()
-    column = _columns(names, [row.metrics for row in rows])[names.index("response_length")]
-    lengths = zip(rows, column, strict=True)
-    return round(math.fsum(row.samples * length for row, length in lengths if not math.isnan(length)))
+    lengths = series(connection, run_id, ["response_length"], first=1, points=MAX_POINTS)["response_length"]["values"]
+    return round(samples * fmean(lengths)) if lengths else 0
 
 
-def _seconds_a_step(names: Sequence[str], packed: Sequence[bytes]) -> float | None:
-    """Mean over the steps of all that was timed in them."""
-    places = [place for place, name in enumerate(names) if name.startswith("time/")]
-    columns = _columns(names, packed)
-    timed = [[column[step] for column in (columns[place] for place in places)] for step in range(len(packed))]
-    sums = [sum(value for value in values if not math.isnan(value)) for values in timed]
-    return fmean(sums) if sums else None
-
-
-def _columns(names: Sequence[str], packed: Sequence[bytes]) -> list[Sequence[float]]:
-    return unpack(packed, max([len(names), *(width(len(value)) for value in packed)]))
+def _seconds_a_step(connection: Connection, run_id: str, step: int) -> float | None:
+    """Mean over the newest steps of all that was timed in them."""
+    names = [name for name in metric_names(connection, run_id) if name.startswith("time/")]
+    sums: Counter[int] = Counter()
+    for curve in series(connection, run_id, names, first=max(step - _RECENT + 1, 1)).values():
+        for at, value in zip(curve["steps"], curve["values"], strict=True):
+            sums[at] += value
+    return fmean(sums.values()) if sums else None
