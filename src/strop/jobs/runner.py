@@ -54,12 +54,15 @@ class Runner:
         limits: Limits = _DEFAULT_LIMITS,
         owner: str | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        on_finished: Callable[[Job], object] = lambda job: None,
     ) -> None:
         """`owner` stands for who holds the data folder's lock, so there is one at a time: what it
-        held before it was started anew, it takes back at once. By default host and folder."""
+        held before it was started anew, it takes back at once. By default host and folder.
+        `on_finished` hears of each job that ends while it runs."""
         leases = Leases(queue, owner or f"{socket.gethostname()}:{folder.path}", limits.lease_s)
         self._tools = Tools(leases, launcher, ingester, secrets, folder, limits, monotonic)
         self._concurrency = concurrency
+        self._on_finished = on_finished
         self._works: dict[str, Work] = {}
         self._checks: dict[str, tuple[Job, Validation]] = {}
         self._sightings: dict[str, _Sighting] = {}
@@ -141,6 +144,8 @@ class Runner:
         del self._works[work.job.id]
         self._complaints.pop(work.job.id, None)
         log.info("job %s is %s", work.job.id, work.job.status)
+        if work.job.status.finished:
+            self._on_finished(work.job)
 
     def _check(self, job: Job) -> None:
         """Read the files of a job, one job at a time."""
