@@ -1,0 +1,100 @@
+"""Events in OpenAI's shapes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+from job_cases import new_job
+
+from strop.jobs.job import Job
+from strop.jobs.outcome import Outcome
+from strop.jobs.queue import JobQueue
+from strop.jobs.reports import checkpoint_event, ending_events, step_event
+from strop.jobs.states import JobStatus
+from strop.store.db import open_database
+
+METRICS = {
+    "step": 3,
+    "reward": 0.25,
+    "reward/format": 0.5,
+    "response_length": 12.5,
+    "rollouts_errored": 4.0,
+    "failures/exception": 3.0,
+    "failures/timeout": 1.0,
+    "time/sample": 1.5,
+    "time/train": 2.0,
+}
+VALIDATION = {"validation/reward": 0.5, "validation/reward/format": 0.75, "time/validation": 0.5}
+
+
+@pytest.fixture
+def job(tmp_path: Any) -> Any:
+    database = open_database(None, tmp_path)
+    grader = {"type": "multi", "name": "both"}
+    yield JobQueue(database).create(new_job(method={"reinforcement": {"grader": grader}}))
+    database.close()
+
+
+def test_a_step_is_reported_as_openai_does(job: Job) -> None:
+    event = step_event(job, {**METRICS, **VALIDATION}, 9)
+    assert event.message == "Step 3/9 , train mean reward=0.25, full validation mean reward=0.50"
+    assert (event.type, event.once) == ("metrics", "step:3")
+    data = json.loads(json.dumps(event.data))
+    assert (data["step"], data["total_steps"]) == (3, 9)
+    assert (data["train_mean_reward"], data["full_valid_mean_reward"]) == (0.25, 0.5)
+    assert data["mean_unresponsive_rewards"] == 4 / 32
+    assert data["completion_tokens_mean"] == 12.5
+    assert data["scores"]["graders"] == [
+        {"name": "format", "type": "multi", "train_reward_mean": 0.5, "valid_reward_mean": 0.75}
+    ]
+    (errors,) = data["errors"]["graders"]
+    assert (errors["name"], errors["type"]) == ("score", "multi")
+    assert errors["train_python_grader_runtime_error_count"] == 3.0
+    assert errors["train_python_grader_server_error_mean"] == 1 / 32
+    assert data["timing"]["step"] == {"sampling": 1.5, "training": 2.0, "eval": 0.5, "full_iteration": 4.0}
+
+
+def test_what_was_not_measured_is_null(job: Job) -> None:
+    event = step_event(job, {"step": 0, **VALIDATION}, None)
+    assert event.message == "Step 0/? , full validation mean reward=0.50"
+    assert event.data is not None
+    assert event.data["train_mean_reward"] is None
+    assert event.data["completion_tokens_mean"] is None
+    assert event.data["errors"]["graders"] == []
+
+
+def test_without_a_grader_in_the_request_the_type_is_python(job: Job) -> None:
+    event = step_event(dataclasses.replace(job, request={}), METRICS, 9)
+    assert event.data is not None
+    assert event.data["scores"]["graders"][0]["type"] == "python"
+
+
+def test_a_checkpoint_is_reported_by_its_name(job: Job) -> None:
+    event = checkpoint_event(job, {"step": 4, "validation_reward": 0.5, "size": 10})
+    assert event.message == f"Checkpoint created at step 4 with Snapshot ID: {job.model_name}:ckpt-step-4"
+    assert event.once == "checkpoint:4"
+
+
+def test_the_last_events_of_a_job_that_succeeded(job: Job) -> None:
+    told = ending_events(job, Outcome(JobStatus.SUCCEEDED))
+    assert [event.message for event in told] == [
+        f"New fine-tuned model created: {job.model_name}",
+        "The job has successfully completed",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "level", "message"),
+    [
+        (Outcome(JobStatus.PAUSED, "on request"), "info", "Job paused: on request"),
+        (Outcome(JobStatus.PAUSED, "disk", "disk_full"), "warn", "Job paused: disk"),
+        (Outcome(JobStatus.FAILED, "data", "invalid_data"), "error", "Job failed: data"),
+        (Outcome(JobStatus.CANCELLED), "info", "Job cancelled"),
+    ],
+)
+def test_other_endings_say_why(outcome: Outcome, level: str, message: str, job: Job) -> None:
+    (event,) = ending_events(job, outcome)
+    assert (event.level, event.message) == (level, message)
