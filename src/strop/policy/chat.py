@@ -31,10 +31,17 @@ class ChatTemplate:
 
     def prompt_ids(self, row: Row) -> tuple[int, ...]:
         """Ids of the prompt. DataError, naming the line, when the template refuses or drops a part."""
-        text = self.render(row.messages, row.tools, f"line {row.line}")
-        for part, found in _parts(row):
+        return self.ids_of(row.messages, row.tools, f"line {row.line}")
+
+    def ids_of(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Json]], where: str) -> tuple[int, ...]:
+        """Ids of a conversation up to where the model's answer begins; `where` names it in errors.
+
+        DataError when the template refuses it or drops a part.
+        """
+        text = self.render(messages, tools, where)
+        for part, found in _parts(messages, tools):
             if found not in text and json.dumps(found, ensure_ascii=False)[1:-1] not in text:
-                raise DataError(f"line {row.line}: the chat template of {self._name} drops {part} from the prompt")
+                raise DataError(f"{where}: the chat template of {self._name} drops {part} from the prompt")
         return self.encode(text)
 
     def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Json]], where: str) -> str:
@@ -71,10 +78,10 @@ def _for_template(message: Message) -> dict[str, Json]:
     return form
 
 
-def _parts(row: Row) -> list[tuple[str, str]]:
+def _parts(messages: Sequence[Message], tools: Sequence[Mapping[str, Json]]) -> list[tuple[str, str]]:
     """What must survive rendering: some templates drop tools and tool messages without a word."""
-    parts = [(f"the tool {name!r}", name) for tool in row.tools if (name := _tool_name(tool))]
-    for message in row.messages:
+    parts = [(f"the tool {name!r}", name) for tool in tools if (name := _tool_name(tool))]
+    for message in messages:
         for call in _for_template(message).get("tool_calls", ()):
             name, arguments = call["function"]["name"], call["function"]["arguments"]
             names = arguments if isinstance(arguments, Mapping) else ()

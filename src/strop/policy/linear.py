@@ -27,6 +27,8 @@ class PackedWeight:
     def __init__(self, weight: Tensor) -> None:
         self._is_packed = weight.device.type == "cpu" and _can_pack()
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS) if self._is_packed else weight
+        self.extra_bytes = weight.nbytes if self._is_packed else 0
+        """What it takes beside the weight itself."""
 
     def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """x Wᵀ + b."""
@@ -66,6 +68,11 @@ class FrozenWeights:
         if key not in self._matrices:
             self._matrices[key] = FrozenMatrix(parts)
         return self._matrices[key]
+
+    @property
+    def packed_bytes(self) -> int:
+        """What the packed forms take beside the weights."""
+        return sum(matrix.packed.extra_bytes for matrix in self._matrices.values())
 
 
 class SharedInput:

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from strop import errors
-from strop.errors import InvalidRequest, ModelError, ServerError, StropError
+from strop.errors import InvalidRequest, ModelError, ServerError, StropError, TryLater
 from strop.types import Json
 
 MAX_FRAME = 64 * 2**20
@@ -180,20 +180,25 @@ class Fault:
     """Name of the class in `strop.errors`."""
     message: str
     param: str | None = None
+    retry_after: float | None = None
 
     @classmethod
     def of(cls, error: Exception) -> Fault:
         """What the other side gets to see of an error."""
-        if isinstance(error, StropError):
-            return cls(type(error).__name__, error.message, error.param)
-        return cls(ModelError.__name__, f"{type(error).__name__}: {error}")
+        if not isinstance(error, StropError):
+            return cls(ModelError.__name__, f"{type(error).__name__}: {error}")
+        kind = next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
+        return cls(kind.__name__, error.message, error.param, getattr(error, "retry_after", None))
 
     def error(self) -> StropError:
         """The error to raise on this side."""
         kind = getattr(errors, self.kind, None)
         if not (isinstance(kind, type) and issubclass(kind, StropError)):
             kind = ModelError
-        return kind(self.message, param=self.param)
+        error = kind(self.message, param=self.param)
+        if isinstance(error, TryLater) and self.retry_after is not None:
+            error.retry_after = self.retry_after
+        return error
 
 
 Call = ChatRequest | Load | Unload | GetState | Cancel

@@ -1,0 +1,179 @@
+"""The models of a process: loaded and forgotten under names, all of them answering at once.
+
+One thread decodes for all models, another one loads; the event loop turns ids into text. An
+error costs the request that it belongs to. What no request is to blame for ends the process,
+and whoever started it starts it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+
+from strop.errors import Conflict, NotFound, Unavailable
+from strop.policy.fetch import Say
+from strop.policy.model import pick_device
+from strop.policy.sampler import Engine, Limits
+from strop.serve.generation import Generation, sampling_params
+from strop.serve.prompts import prompt_ids
+from strop.serve.shelf import Model, Shelf
+from strop.serve.stepper import Progress, Stepper
+from strop.serve.vocabulary import Vocabulary
+from strop.serve.wire import ChatRequest, EngineState, Event, ModelState
+
+# Prompts that are prefilled together: what is in flight waits for that long.
+_PREFILL_TOKENS = 2048
+
+# Of the memory that is free; the rest is for what a step needs beside keys and values.
+_CACHE_SHARE = 0.8
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """How a model process was told to behave."""
+
+    max_concurrent: int = 16
+    """Completions of one model that are decoded at the same time."""
+    max_queue: int = 256
+    """Completions of one model that may wait; what is over is refused."""
+    memory_bytes: int | None = None
+    """For weights, keys and values; by default most of what the device has."""
+    device: str = "auto"
+
+
+class _Served:
+    """A loaded model, its engine, and how much is asked of it."""
+
+    def __init__(self, name: str, source: str, model: Model, engine: Engine) -> None:
+        self.name, self.source, self.model, self.engine = name, source, model, engine
+        self.vocabulary = Vocabulary(model.policy.tokenizer)
+        self.unfinished = 0
+
+    def state(self) -> ModelState:
+        return ModelState(
+            name=self.name,
+            source=self.source,
+            base=self.model.base,
+            memory_bytes=self.model.memory_bytes,
+            cache_bytes=self.engine.cache_bytes,
+            in_flight=self.engine.in_flight,
+            queued=max(self.unfinished - self.engine.in_flight, 0),
+            max_length=self.model.policy.max_length,
+        )
+
+
+class ModelHost:
+    """All models of a process. For its event loop."""
+
+    def __init__(self, settings: EngineSettings, on_failure: Callable[[Exception], None], say: Say) -> None:
+        """`on_failure` hears, in another thread, of an error that this process cannot go on after;
+        `say` of what takes long."""
+        self._settings = settings
+        self._shelf = Shelf(pick_device(settings.device), settings.memory_bytes, say)
+        self._stepper = Stepper(on_failure)
+        self._loader = ThreadPoolExecutor(1, thread_name_prefix="loader")
+        self._served: dict[str, _Served] = {}
+        self._changing = asyncio.Lock()
+
+    async def load(self, name: str, source: str) -> ModelState:
+        """Have a model under a name. Conflict where the name has another source."""
+        async with self._changing:  # one after the other: they share bases, and memory
+            served = self._served.get(name)
+            if served is None:
+                loop = asyncio.get_running_loop()
+                served = await loop.run_in_executor(self._loader, self._load, name, source)
+                self._served[name] = served
+            if served.source != source:
+                raise Conflict(f"{name} is loaded from {served.source}; unload it first")
+            return served.state()
+
+    async def unload(self, name: str) -> None:
+        """Fail what a model has to do, and free its memory."""
+        async with self._changing:
+            served = self._served.pop(name, None)
+            if served is None:
+                return
+            await asyncio.wrap_future(
+                self._stepper.retire(served.engine, Unavailable(f"{name} was unloaded while it answered"))
+            )
+            model = served.model
+            del served
+            await asyncio.get_running_loop().run_in_executor(self._loader, self._shelf.drop, model)
+
+    def state(self) -> EngineState:
+        """What is loaded, and how busy it is."""
+        models = tuple(served.state() for served in self._served.values())
+        memory = self._shelf.memory_bytes + sum(model.cache_bytes for model in models)
+        return EngineState(models, memory, self._shelf.memory_limit, str(self._shelf.device))
+
+    async def generate(self, request: ChatRequest) -> AsyncGenerator[Event]:
+        """Answer a request. Closing the iterator frees its rows before the next step.
+
+        Raises NotFound, InvalidRequest, Unavailable for a full queue, and what the model fails with.
+        """
+        served = self._find(request.model)
+        ids = await asyncio.to_thread(prompt_ids, request, served.model.policy.tokenizer)
+        params = sampling_params(request, len(ids), served.model.policy.max_length, self._room(served.model))
+        if self._find(request.model) is not served:  # meanwhile
+            raise Unavailable(f"{request.model} was unloaded")
+        self._check_queue(served, request.n)
+        loop, news = asyncio.get_running_loop(), asyncio.Queue[Progress]()
+
+        def report(progress: Progress) -> None:
+            with suppress(RuntimeError):  # the loop has been closed
+                loop.call_soon_threadsafe(news.put_nowait, progress)
+
+        generation = Generation(request, len(ids), served.model.policy.decode, served.vocabulary)
+        ticket = self._stepper.submit(served.engine, ids, request.n, params, report)
+        served.unfinished += (left := request.n)
+        try:
+            while left:
+                progress = await news.get()
+                for event in generation.events(progress):
+                    yield event
+                served.unfinished -= left - generation.unfinished
+                left = generation.unfinished
+        finally:
+            served.unfinished -= left
+            if left:
+                self._stepper.cancel(ticket)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._stepper.close()
+        self._loader.shutdown(wait=False, cancel_futures=True)
+
+    def _find(self, name: str) -> _Served:
+        served = self._served.get(name)
+        if served is None:
+            raise NotFound(f"{name} is not loaded", param="model")
+        return served
+
+    def _check_queue(self, served: _Served, count: int) -> None:
+        limit = self._settings.max_concurrent + self._settings.max_queue
+        if served.unfinished + count > limit:
+            raise Unavailable(
+                f"{served.name}: the queue is full: {served.unfinished} completions are asked for, {limit} may be; "
+                "try again in a moment",
+                retry_after=5,
+            )
+
+    def _load(self, name: str, source: str) -> _Served:
+        model = self._shelf.load(name, source)
+        engine = Engine(
+            model.policy, self._settings.max_concurrent, Limits(_PREFILL_TOKENS, lambda: self._cells(model, engine))
+        )
+        return _Served(name, source, model, engine)
+
+    def _room(self, model: Model) -> int:
+        """Tokens that keys and values may ever take."""
+        free = self._shelf.memory_limit - self._shelf.memory_bytes
+        return max(int(free * _CACHE_SHARE) // model.token_bytes, 0)
+
+    def _cells(self, model: Model, engine: Engine) -> int:
+        """Tokens that keys and values may take now, beside those of the other models."""
+        others = [served.engine for served in list(self._served.values()) if served.engine is not engine]
+        return self._room(model) - sum(other.cache_bytes for other in others) // model.token_bytes
