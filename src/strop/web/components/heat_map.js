@@ -70,7 +70,7 @@ export default {
 
   methods: {
     async load(first = false) {
-      const url = `/v1/strop/runs/${this.run}/heat_map?row=${encodeURIComponent(this.row)}`;
+      const url = `/v1/strop/runs/${this.run}/prompts/${encodeURIComponent(this.row)}/heatmap`;
       try {
         const response = await fetch(url, { headers: !first && this.etag ? { "If-None-Match": this.etag } : {} });
         if (response.status === 304) return;
@@ -78,7 +78,7 @@ export default {
         if (!response.ok) throw new Error(body.error?.message ?? response.statusText);
         this.etag = response.headers.get("etag");
         this.fault = "";
-        this.take(body.cells);
+        this.take(body);
         if (first) this.find(this.selected);
         this.$nextTick(() => {
           this.draw();
@@ -89,16 +89,15 @@ export default {
       }
     },
 
-    take(cells) {
-      this.steps = [...new Set(cells.map((cell) => cell.step))].sort((a, b) => a - b);
+    take({ steps, samples, lowest, highest, cells }) {
+      this.steps = steps;
+      this.attempts = samples;
       const column = new Map(this.steps.map((step, index) => [step, index]));
-      this.attempts = cells.reduce((most, cell) => Math.max(most, cell.sample + 1), 0);
       this.cells = new Map(cells.map((cell) => [`${column.get(cell.step)},${cell.sample}`, cell]));
-      const rewards = cells.map((cell) => cell.reward).filter((reward) => reward !== null);
-      this.least = Math.min(0, ...rewards);
-      this.most = Math.max(...rewards, this.least + 1e-9);
-      this.low = rewards.length ? this.least.toFixed(2) : "";
-      this.high = rewards.length ? this.most.toFixed(2) : "";
+      this.least = Math.min(0, lowest ?? 0);
+      this.most = Math.max(highest ?? 0, this.least + 1e-9);
+      this.low = lowest === null ? "" : this.least.toFixed(2);
+      this.high = lowest === null ? "" : this.most.toFixed(2);
       this.summary = `${this.attempts} attempts in each of ${this.steps.length} steps`;
     },
 

@@ -34,7 +34,7 @@ export default {
 
       <dl class="s-facts">
         <dt>Advantage</dt><dd class="mono">{{ digits(rollout.advantage) }}</dd>
-        <dt>Length</dt><dd class="mono">{{ trained }} tokens</dd>
+        <dt>Length</dt><dd class="mono">{{ length }}</dd>
         <dt>Entropy</dt><dd class="mono">{{ digits(rollout.entropy) }}</dd>
         <dt>Time</dt><dd class="mono">{{ times }}</dd>
       </dl>
@@ -52,14 +52,15 @@ export default {
       </section>
 
       <section v-else-if="view === 'Tokens'">
-        <p class="s-small s-muted">The stronger the colour, the less likely the token was; what is underlined was trained on.</p>
+        <p v-if="!rollout.tokens" class="s-muted">The tokenizer of this model is not on this machine, so its tokens cannot be shown as text.</p>
+        <p v-else class="s-small s-muted">The stronger the colour, the less likely the token was; what is underlined was trained on.</p>
         <pre class="s-tokens"><span v-for="(token, index) in tokens" :key="index" :class="{ 's-token--trained': token.sampled }" :style="shade(token)" :title="token.hint">{{ token.text }}</span></pre>
       </section>
 
       <section v-else-if="view === 'Group'" class="s-group">
         <button v-for="other in group" :key="other.id" class="s-card s-group-item" :aria-current="other.id === rollout.id" @click="$emit('open', other.id)">
-          <span class="s-row s-small"><strong>attempt {{ other.sample + 1 }}</strong><span class="s-grow"></span><span class="mono">{{ other.cause || digits(other.reward) }}</span></span>
-          <pre>{{ other.answer }}</pre>
+          <span class="s-row s-small"><strong>attempt {{ other.sample + 1 }}</strong><span class="s-grow"></span><span class="mono">{{ other.failure?.cause || digits(other.reward) }}</span></span>
+          <pre>{{ other.messages.at(-1)?.content }}</pre>
         </button>
       </section>
 
@@ -104,13 +105,14 @@ export default {
       return [...this.rollout.prompt, ...this.rollout.messages.map((message) => ({ ...message, answer: true }))];
     },
     tokens() {
-      return this.rollout.tokens.map((token) => ({
+      return (this.rollout.tokens ?? []).map((token) => ({
         ...token,
         hint: token.sampled ? `p ${Math.exp(token.logprob).toPrecision(3)} · logprob ${token.logprob} · id ${token.id}` : `id ${token.id}`,
       }));
     },
-    trained() {
-      return this.rollout.sampled_mask.reduce((sum, sampled) => sum + sampled, 0);
+    length() {
+      const sampled = this.rollout.tokens?.filter((token) => token.sampled).length;
+      return `${sampled ?? this.rollout.token_ids.length} tokens after a prompt of ${this.rollout.prompt_tokens}`;
     },
     times() {
       return Object.entries(this.rollout.timing).map(([name, seconds]) => `${name} ${digits(seconds)} s`).join(" · ");

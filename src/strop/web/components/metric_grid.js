@@ -145,14 +145,14 @@ export default {
     },
 
     async fetch(run, query) {
-      const url = `/v1/strop/runs/${run.id}/series?${query}`;
+      const url = `/v1/strop/runs/${run.id}/metrics?${query}`;
       const known = this.series.get(run.id);
       const headers = known && known.url === url ? { "If-None-Match": known.etag } : {};
       const response = await fetch(url, { headers });
       if (response.status === 304) return false;
       const body = await response.json();
       if (!response.ok) throw new Error(body.error?.message ?? response.statusText);
-      this.series.set(run.id, { url, etag: response.headers.get("etag"), data: body.series });
+      this.series.set(run.id, { url, etag: response.headers.get("etag"), data: body.data });
       this.version += 1;
       return true;
     },
