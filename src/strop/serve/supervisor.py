@@ -1,0 +1,200 @@
+"""The model process as the server sees it: started when a model is first wanted, and again when it dies.
+
+The process ends with the server: the kernel sees to it, and where it does not, the process
+looks itself. What was loaded is loaded again after a crash; what it was answering fails with
+Unavailable, since half an answer cannot be gone on with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from asyncio.subprocess import Process
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from strop.errors import StropError, Unavailable
+from strop.serve.client import EngineClient
+from strop.serve.wire import ChatRequest, EngineState, Event, ModelState
+
+_WORKER = (sys.executable, "-m", "strop.worker")
+_POLL_S = 0.05
+_PATIENCE_S = 120.0  # torch alone takes seconds to import
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 30.0
+_STABLE_S = 60.0  # who lived so long did not fail at the start
+_GRACE_S = 5.0
+_MANY_FAILURES = 4
+
+
+@dataclass(frozen=True)
+class EngineHealth:
+    """What is with the process."""
+
+    state: Literal["idle", "starting", "running", "restarting"]
+    """Idle: no model was wanted yet."""
+    pid: int | None
+    restarts: int
+    reason: str | None
+    """Why it ended last."""
+
+
+class EngineProcess:
+    """Keeps one model process. For one event loop, in a thread that lives as long as the server."""
+
+    def __init__(
+        self, socket: Path, log_file: Path, options: Sequence[str] = (), worker: Sequence[str] = _WORKER
+    ) -> None:
+        """`options` go to `python -m strop.worker serve`; its output goes to the end of `log_file`."""
+        self.client = EngineClient(socket)
+        self._socket = socket
+        self._log_file = log_file
+        self._command = (*worker, "serve", str(socket), "--parent", str(os.getpid()), *options)
+        self._models: dict[str, str] = {}  # what is to be loaded: name to source
+        self._present: set[str] = set()  # of those, what this process has
+        self._process: Process | None = None
+        self._needed, self._up = asyncio.Event(), asyncio.Event()
+        self._failures = self._restarts = 0
+        self._reason: str | None = None
+        self._keeper: asyncio.Task[None] | None = None
+
+    @property
+    def health(self) -> EngineHealth:
+        """What is with the process."""
+        state: Literal["idle", "starting", "running", "restarting"] = "idle"
+        if self._needed.is_set():
+            state = "running" if self._up.is_set() else "restarting" if self._restarts else "starting"
+        return EngineHealth(state, self._process.pid if self._process else None, self._restarts, self._reason)
+
+    async def start(self) -> None:
+        """From now on there is a process whenever a model is wanted."""
+        self._keeper = asyncio.create_task(self._keep())
+
+    async def close(self) -> None:
+        """End the process, and all that it does."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        await self.client.close()
+        if self._process is not None:
+            await _end(self._process)
+            self._process = None
+        self._up.clear()
+
+    async def load(self, name: str, source: str) -> ModelState:
+        """Have a model in memory, now and after a crash: see `EngineClient.load`.
+
+        Raises Unavailable where the process does not come up, or dies of it.
+        """
+        self._needed.set()
+        await self._running()
+        try:
+            state = await self.client.load(name, source)
+        except Unavailable as error:
+            if self._up.is_set() and self._process is not None and self._process.returncode is None:
+                raise
+            raise Unavailable(f"{error.message} (while it loaded {name})", retry_after=error.retry_after) from None
+        self._models[name] = source
+        self._present.add(name)
+        return state
+
+    async def unload(self, name: str) -> None:
+        """Forget a model; does nothing where it is not loaded."""
+        self._models.pop(name, None)
+        self._present.discard(name)
+        if self._up.is_set():
+            await self.client.unload(name)
+
+    async def state(self) -> EngineState | None:
+        """What is loaded; None while no process is up."""
+        if not self._up.is_set():
+            return None
+        with suppress(Unavailable):
+            return await self.client.state()
+        return None
+
+    async def generate(self, request: ChatRequest) -> AsyncGenerator[Event]:
+        """Answer a request: see `EngineClient.generate`. Waits for a model that is being loaded again."""
+        if request.model in self._models and request.model not in self._present:
+            await self.load(request.model, self._models[request.model])
+        async with aclosing(self.client.generate(request)) as events:
+            async for event in events:
+                yield event
+
+    async def _running(self) -> None:
+        """Wait for the process to answer. Unavailable where it fails again and again."""
+        end = time.monotonic() + _PATIENCE_S
+        while not self._up.is_set():
+            if self._failures >= _MANY_FAILURES:
+                message = f"the model process keeps failing: {self._reason}; see {self._log_file}"
+                raise Unavailable(message, retry_after=30)
+            if time.monotonic() > end:
+                raise Unavailable(f"the model process does not come up; see {self._log_file}", retry_after=30)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._up.wait(), _POLL_S)
+
+    async def _keep(self) -> None:
+        """Start the process, wait for its end, start it again."""
+        await self._needed.wait()
+        while True:
+            began = time.monotonic()
+            self._reason = await self._live()
+            self._restarts += 1
+            self._failures = 0 if time.monotonic() - began > _STABLE_S else self._failures + 1
+            await asyncio.sleep(min(_FIRST_PAUSE_S * 2**self._failures, _LONGEST_PAUSE_S))
+
+    async def _live(self) -> str:
+        """One life of the process; what ended it."""
+        try:
+            self._process = await self._spawn()
+        except OSError as error:
+            return f"it cannot be started: {error}"
+        reviving = asyncio.create_task(self._revive())
+        try:
+            code = await self._process.wait()
+        finally:
+            reviving.cancel()
+            self._up.clear()
+            self._present.clear()
+        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+
+    async def _spawn(self) -> Process:
+        log = os.open(self._log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            return await asyncio.create_subprocess_exec(
+                *self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            )
+        finally:
+            os.close(log)
+
+    async def _revive(self) -> None:
+        """Wait for the process to answer, then load what the one before it had."""
+        while not self._up.is_set():
+            with suppress(Unavailable):
+                await self.client.state()
+                self._up.set()
+            await asyncio.sleep(_POLL_S)
+        for name, source in list(self._models.items()):
+            try:
+                await self.client.load(name, source)
+                self._present.add(name)
+            except StropError:  # it may have died of it: not to be tried for ever
+                self._models.pop(name, None)
+
+
+async def _end(process: Process) -> None:
+    """SIGTERM, and SIGKILL where that does not help."""
+    with suppress(ProcessLookupError):
+        process.terminate()
+        try:
+            async with asyncio.timeout(_GRACE_S):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
