@@ -280,20 +280,20 @@ def _graded(
     """The table of a grader, which has been read once so that faults show now."""
     parse_grader(grader, f"{where}.grader")
     variables: dict[str, None] = {}
-    text = json.dumps(_with_judge(grader, variables, library), ensure_ascii=False, indent=2) + "\n"
+    text = json.dumps(with_judge(grader, variables, library), ensure_ascii=False, indent=2) + "\n"
     return {"source": _file(text, "grader.json", files), "timeout_s": _GRADER_SECONDS, "env": list(variables)}
 
 
-def _with_judge(grader: Mapping[str, Any], variables: dict[str, None], library: Library) -> dict[str, Any]:
+def with_judge(grader: Mapping[str, Any], variables: dict[str, None], library: Library) -> dict[str, Any]:
     """The grader with this server's address where it has the judge itself; `variables` gets the names
     of those that say where the others are and with which key."""
     if grader["type"] == "multi":
         parts = grader["graders"]
         if isinstance(parts, list):
-            return {**grader, "graders": [_with_judge(part, variables, library) for part in parts]}
+            return {**grader, "graders": [with_judge(part, variables, library) for part in parts]}
         if isinstance(parts.get("type"), str):
-            return {**grader, "graders": _with_judge(parts, variables, library)}
-        return {**grader, "graders": {name: _with_judge(part, variables, library) for name, part in parts.items()}}
+            return {**grader, "graders": with_judge(parts, variables, library)}
+        return {**grader, "graders": {name: with_judge(part, variables, library) for name, part in parts.items()}}
     if grader["type"] not in _JUDGED:
         return dict(grader)
     url = grader.get("base_url") or library.judge_url(grader["model"])
