@@ -76,6 +76,13 @@ def test_defaults_are_those_that_are_promised() -> None:
     assert config.recorders == ()
 
 
+def test_a_grader_file_has_two_minutes_unless_it_says_otherwise() -> None:
+    graders = [{"name": "a", "source": "grader.json"}, {"name": "b", "source": "grader.json", "timeout_s": 5}]
+    config = parse_config(tables(rewards=[*graders, {"name": "c", "source": "reward.py:score"}]))
+    assert [reward.timeout_s for reward in config.rewards] == [120.0, 5.0, 10.0]
+    assert parse_config(tomllib.loads(dump_config(config))) == config
+
+
 @pytest.mark.parametrize("loss", CLIP_BOUNDS)
 def test_each_loss_has_clip_bounds_of_its_own(loss: Any) -> None:
     assert parse_config(tables(train={"loss": loss})).clip_bounds == CLIP_BOUNDS[loss]

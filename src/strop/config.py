@@ -35,6 +35,7 @@ CLIP_BOUNDS: dict[Loss, tuple[float, float]] = {
 
 REWARD_NAME = r"^[A-Za-z][A-Za-z0-9_-]*$"
 """What the name of a reward function looks like."""
+GRADER_TIMEOUT_S = 120.0
 
 
 class _Table(BaseModel):
@@ -52,12 +53,19 @@ class RewardConfig(_Table):
     """`[[rewards]]`: one reward function; several are summed by weight."""
 
     name: str = Field(pattern=REWARD_NAME, description="Name in metrics and files.")
-    source: str = Field(description="`file.py:function`, relative to the configuration file.")
+    source: str = Field(description="`file.py:function` or `grader.json`, relative to the configuration file.")
     weight: float = Field(1.0, description="Factor in the total reward; 0 logs the score only.")
-    timeout_s: float = Field(10.0, gt=0, description="Seconds that one call may take.")
+    timeout_s: float = Field(10.0, gt=0, description="Seconds that one call may take; 120 for a grader file.")
     env: tuple[str, ...] = Field((), description="Environment variables that the function gets to see.")
     workers: int = Field(2, ge=1, le=64, description="Processes that score at the same time.")
     memory_mb: int = Field(2048, ge=64, description="Address space of each process, in MiB.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _give_graders_more_time(cls, table: Any) -> Any:
+        """OpenAI's Python graders have two minutes, and a judge may think for one."""
+        is_grader = isinstance(table, dict) and str(table.get("source")).endswith(".json")
+        return {"timeout_s": GRADER_TIMEOUT_S, **table} if is_grader else table
 
 
 class SamplingConfig(_Table):
