@@ -13,8 +13,8 @@ from torch import Tensor
 from strop.errors import ModelError, Unavailable
 from strop.policy.attention import KvSlab, PrefillLayout
 from strop.policy.fetch import Say, resolve
-from strop.policy.local import base_of, here, numbers_in
 from strop.policy.model import Policy, attach, fast_dtype, load_policy
+from strop.policy.weights import base_of, weight_count, whole_folder
 
 GiB = 2**30
 
@@ -57,11 +57,9 @@ class Shelf:
         Raises ModelError where it cannot be loaded, Unavailable where memory does not suffice.
         """
         try:
-            folder = here(source) or Path(resolve(source, self._say))
+            folder = self._folder(source)
             base = base_of(folder)
-            if base is None:
-                return self._base(folder, name)
-            return self._adapter(folder, name, here(base) or Path(resolve(base, self._say)))
+            return self._base(folder, name) if base is None else self._adapter(folder, name, self._folder(base))
         except torch.OutOfMemoryError as error:
             self._tidy()
             raise Unavailable(
@@ -75,10 +73,14 @@ class Shelf:
         self._release(model.base or model.folder)
         self._tidy()
 
+    def _folder(self, source: str) -> Path:
+        """Where a model lies. The hub is not asked for what is here already."""
+        return whole_folder(source) or Path(resolve(source, self._say))
+
     def _base(self, folder: Path, name: str) -> Model:
         key = os.path.realpath(folder)
         if key not in self._bases:
-            self._check_room(name, numbers_in(folder))
+            self._check_room(name, weight_count(folder))
             policy = load_policy(str(folder), name, self.device, self._dtype)
             self._bases[key] = self._made(policy, key, None, _bytes_of(list(policy.model.parameters())))
             self.memory_bytes += self._bases[key].memory_bytes
