@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, UploadFile
-from pydantic import BaseModel, Field
+from pydantic import Field
 
+from strop.api.answers import Answer, Deleted
 from strop.api.bodies import Body
 from strop.api.dependencies import Provided
 from strop.api.lengths import PromptLengths, prompt_lengths
@@ -31,7 +32,7 @@ _FORM_BYTES = 64 * 1024
 _QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 
 
-class DatasetObject(BaseModel):
+class DatasetObject(Answer):
     """An uploaded file with a name."""
 
     object: Literal["dataset"] = "dataset"
@@ -46,7 +47,7 @@ class DatasetObject(BaseModel):
     rows: int | None
 
 
-class SampleObject(BaseModel):
+class SampleObject(Answer):
     """A data set that strop makes itself, with a reward function that fits."""
 
     object: Literal["dataset.sample"] = "dataset.sample"
@@ -80,15 +81,7 @@ class DatasetChange(Body):
     description: str | None = None
 
 
-class Deleted(BaseModel):
-    """What was deleted."""
-
-    object: str
-    id: str
-    deleted: Literal[True] = True
-
-
-class RowObject(BaseModel):
+class RowObject(Answer):
     """One row, as training reads it."""
 
     id: str
@@ -102,7 +95,7 @@ class RowObject(BaseModel):
     """The row as the file has it."""
 
 
-class RowList(BaseModel):
+class RowList(Answer):
     """A page of rows; `next` is the `after` of the page behind it."""
 
     object: Literal["list"] = "list"
@@ -111,7 +104,7 @@ class RowList(BaseModel):
     next: str | None
 
 
-class FaultObject(BaseModel):
+class FaultObject(Answer):
     """One thing wrong with a file."""
 
     line: int
@@ -121,7 +114,7 @@ class FaultObject(BaseModel):
     remedy: str
 
 
-class PromptReport(BaseModel):
+class PromptReport(Answer):
     """The prompts of a data set as a model's tokenizer sees them."""
 
     model: str
@@ -138,7 +131,7 @@ class PromptReport(BaseModel):
     first_refused: list[dict[str, Any]]
 
 
-class CheckReport(BaseModel):
+class CheckReport(Answer):
     """What a data file holds, and what is wrong with it."""
 
     object: Literal["dataset.check"] = "dataset.check"
@@ -174,7 +167,7 @@ class SplitRequest(Body):
     seed: Annotated[int, Field(ge=0)] = 17
 
 
-class SplitObject(BaseModel):
+class SplitObject(Answer):
     """The two data sets that one was parted into; it is still there itself."""
 
     object: Literal["dataset.split"] = "dataset.split"

@@ -1,0 +1,62 @@
+"""What answers have in common: documented models, and `304` for what a client has already."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any, Literal
+
+from fastapi import Depends, Path, Query
+from pydantic import BaseModel, ConfigDict
+from starlette.requests import Request
+from starlette.responses import Response
+
+from strop.types import Json
+
+MAX_INT = 2**31 - 1
+"""Largest number of a step, line or sample."""
+
+_NO_CONTENT = {"description": "Nothing has changed since the answer with this ETag."}
+NOT_MODIFIED: dict[int | str, dict[str, Any]] = {304: _NO_CONTENT}
+"""For `responses` of routes that a client polls."""
+
+
+class Answer(BaseModel):
+    """An object of an answer. The text under each field describes it in the OpenAPI document too."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class Deleted(Answer):
+    """What was deleted."""
+
+    object: str
+    id: str
+    deleted: Literal[True] = True
+
+
+class Conditional:
+    """The validators of a request, and the headers of its answer."""
+
+    def __init__(self, request: Request, response: Response) -> None:
+        self._known = request.headers.get("if-none-match", "")
+        self._response = response
+
+    def unchanged(self, *parts: Json) -> Response | None:
+        """An empty answer where the client has what `parts` stand for; otherwise its tag is noted."""
+        digest = hashlib.blake2b(json.dumps(parts, default=str).encode(), digest_size=12).hexdigest()
+        tag = f'W/"{digest}"'
+        headers = {"etag": tag, "cache-control": "no-cache"}
+        known = {entry.strip().removeprefix("W/") for entry in self._known.split(",")}
+        if f'"{digest}"' in known or "*" in known:
+            return Response(status_code=304, headers=headers)
+        self._response.headers.update(headers)
+        return None
+
+
+Cached = Annotated[Conditional, Depends(Conditional)]
+"""In a route: `if (known := cached.unchanged(…)) is not None: return known`."""
+
+RunId = Annotated[str, Path(description="Id of a run, `run_…`.")]
+FirstStep = Annotated[int | None, Query(ge=0, le=MAX_INT, description="Steps from this one on.")]
+LastStep = Annotated[int | None, Query(ge=0, le=MAX_INT, description="Steps up to this one.")]
