@@ -79,6 +79,8 @@ def open_database(url: str | None, folder: Path) -> Database:
     except ArgumentError:
         raise DatabaseError("the database URL cannot be read; expected postgresql://user@host/name") from None
     shown = address.render_as_string(hide_password=True)
+    if address.get_backend_name() not in ("sqlite", "postgresql"):
+        raise DatabaseError(f"{shown}: strop keeps its data in SQLite or PostgreSQL; expected postgresql://…")
     try:
         database = _sqlite(address) if address.get_backend_name() == "sqlite" else _postgresql(address)
         with database.write() as connection:
@@ -87,7 +89,7 @@ def open_database(url: str | None, folder: Path) -> Database:
         raise DatabaseError(f"{shown}: made by a newer version of strop, or not by strop: {error}") from None
     except SQLAlchemyError as error:
         reason = error.orig if isinstance(error, DBAPIError) else error
-        raise DatabaseError(f"{shown}: {str(reason).strip()}") from None
+        raise DatabaseError(f"{shown}: {' '.join(str(reason).split())}") from None
     return database
 
 
@@ -121,8 +123,7 @@ def _sqlite_reader(connection: Any, record: object) -> None:
         f"busy_timeout = {_BUSY_MS}",
         "query_only = ON",
         "wal_autocheckpoint = 0",
-        "cache_size = -32768",
-        "mmap_size = 268435456",
+        "cache_size = -8192",
     ):
         connection.execute(f"PRAGMA {pragma}")
 

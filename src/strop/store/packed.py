@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Mapping, Sequence
+import sys
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -17,8 +19,8 @@ from sqlalchemy import Connection
 from strop.store.tables import runs
 
 _SIZE = 8
-_MISSING = b"\xff" * _SIZE
-"""A NaN."""
+_MISSING = b"\xff"
+"""Eight of them are a NaN."""
 
 
 def pack(metrics: Mapping[str, float], names: Sequence[str]) -> bytes:
@@ -26,12 +28,13 @@ def pack(metrics: Mapping[str, float], names: Sequence[str]) -> bytes:
     return struct.pack(f"<{len(names)}d", *[metrics.get(name, math.nan) for name in names])
 
 
-def unpack(packed: Sequence[bytes], count: int) -> list[Sequence[float]]:
-    """For each of `count` names its value in every step, NaN where a step lacks it."""
-    width = count * _SIZE
-    whole = b"".join([value if len(value) == width else value.ljust(width, _MISSING[:1]) for value in packed])
-    numbers = struct.unpack(f"<{len(packed) * count}d", whole)
-    return [numbers[place::count] for place in range(count)]
+def unpack(packed: Sequence[bytes], count: int, places: Iterable[int]) -> dict[int, list[float]]:
+    """For places in the list of `count` names: the values of each in every step, NaN where a step lacks it."""
+    size = count * _SIZE
+    numbers = array("d", b"".join([value if len(value) == size else value.ljust(size, _MISSING) for value in packed]))
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return {place: numbers[place::count].tolist() for place in places}
 
 
 def width(size: int) -> int:

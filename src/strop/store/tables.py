@@ -22,6 +22,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
 metadata = MetaData(
@@ -30,6 +31,9 @@ metadata = MetaData(
 
 # SQLite numbers rows by itself only for a column that is exactly INTEGER.
 _Seq = BigInteger().with_variant(Integer(), "sqlite")
+
+
+_FAILED = text("cause IS NOT NULL")
 
 
 def _seq() -> Column[int]:
@@ -241,6 +245,8 @@ rollouts = Table(
     UniqueConstraint("prompt", "step", "sample"),
     Index(None, "run", "step", "seq"),
     Index(None, "run", "reward", "seq"),
+    # Failures are few: to find that a long run has none must not take a look at each of its rollouts.
+    Index("ix_rollouts_failed", "run", "step", "seq", sqlite_where=_FAILED, postgresql_where=_FAILED),
     sqlite_autoincrement=True,
 )
 

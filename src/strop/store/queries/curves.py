@@ -61,9 +61,9 @@ def series(
         raise InvalidRequest(f"points is {points}; it has to be from 2 to {MAX_POINTS}", param="points")
     run = found_run(connection, run_id)
     known = names_of(connection, run)
-    taken, columns = _columns(connection, run, len(known))
-    places = {name: place for place, name in enumerate(known)}
     wanted = known if names is None else dict.fromkeys(names)
+    places = {name: known.index(name) for name in wanted if name in known}
+    taken, columns = _columns(connection, run, len(known), places.values())
     empty: Curve = {"steps": [], "values": [], "smoothed": []}
     return {
         name: _curve(taken, columns[places[name]], first, last, points, smoothing) if name in places else empty
@@ -89,7 +89,7 @@ def newest_metrics(connection: Connection, run: int, names: Iterable[str]) -> di
         if not rows:
             break
         before = rows[-1].step
-        columns = unpack([row.metrics for row in rows], len(known))
+        columns = unpack([row.metrics for row in rows], len(known), range(len(known)))
         for name in list(missing):
             value = next((value for value in columns[known.index(name)] if not math.isnan(value)), None)
             if value is not None:
@@ -139,10 +139,18 @@ def thinned(values: Sequence[float], points: int) -> list[int]:
     return sorted(places)
 
 
-def _columns(connection: Connection, run: int, count: int) -> tuple[list[int], list[Sequence[float]]]:
+def _columns(
+    connection: Connection, run: int, count: int, places: Iterable[int]
+) -> tuple[list[int], dict[int, list[float]]]:
     query = sa.select(steps.c.step, steps.c.metrics).where(steps.c.run == run).order_by(steps.c.step)
-    rows = connection.execute(query).all()
-    return [row[0] for row in rows], unpack([row[1] for row in rows], count)
+    taken: list[int] = []
+    packed: list[bytes] = []
+    found = connection.execute(query)
+    while rows := found.fetchmany(_PORTION):  # few rows at a time leave the garbage collector asleep
+        for step, metrics in rows:
+            taken.append(step)
+            packed.append(metrics)
+    return taken, unpack(packed, count, places)
 
 
 def _curve(

@@ -318,6 +318,13 @@ def upgrade() -> None:
         sqlite_autoincrement=True,
     )
     with op.batch_alter_table("rollouts", schema=None) as batch_op:
+        batch_op.create_index(
+            "ix_rollouts_failed",
+            ["run", "step", "seq"],
+            unique=False,
+            sqlite_where=sa.text("cause IS NOT NULL"),
+            postgresql_where=sa.text("cause IS NOT NULL"),
+        )
         batch_op.create_index(batch_op.f("ix_rollouts_run_reward_seq"), ["run", "reward", "seq"], unique=False)
         batch_op.create_index(batch_op.f("ix_rollouts_run_step_seq"), ["run", "step", "seq"], unique=False)
 
@@ -329,6 +336,11 @@ def downgrade() -> None:
     with op.batch_alter_table("rollouts", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_rollouts_run_step_seq"))
         batch_op.drop_index(batch_op.f("ix_rollouts_run_reward_seq"))
+        batch_op.drop_index(
+            "ix_rollouts_failed",
+            sqlite_where=sa.text("cause IS NOT NULL"),
+            postgresql_where=sa.text("cause IS NOT NULL"),
+        )
 
     op.drop_table("rollouts")
     op.drop_table("steps")
