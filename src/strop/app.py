@@ -153,6 +153,8 @@ def _refuse_open_door(services: Services, options: Options) -> None:
 
 def _bind(host: str, port: int) -> socket.socket:
     """A socket with the address taken; it listens once there is somebody to answer."""
+    if not 0 <= port < 2**16:  # the resolver would take it modulo 65536
+        raise ServerError(f"--port {port}: no such port; ports go from 1 to 65535")
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind)
@@ -161,8 +163,6 @@ def _bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         reason = error.strerror or str(error)
         raise ServerError(f"cannot serve at {_shown(host)}:{port}: {reason}; choose another with --port") from None
-    except OverflowError:
-        raise ServerError(f"--port {port}: no such port; ports go from 1 to 65535") from None
     return listener
 
 
@@ -181,6 +181,7 @@ def _logging(file: Path) -> Iterator[None]:
     to_people = logging.StreamHandler(sys.stderr)
     to_people.setLevel(logging.WARNING)
     root = logging.getLogger()
+    level = root.level
     root.setLevel(logging.INFO)
     for handler in (to_file, to_people):
         handler.setFormatter(plain)
@@ -190,6 +191,7 @@ def _logging(file: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        root.setLevel(level)
         for handler in (to_file, to_people):
             root.removeHandler(handler)
             with contextlib.suppress(OSError):

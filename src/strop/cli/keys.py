@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from strop.cli.console import JsonOption, errors, output, print_json
 from strop.cli.options import DatabaseUrl, DataDir
@@ -105,7 +105,7 @@ def _store(folder: DataFolder, database_url: str | None) -> Iterator[Any]:
 
 
 def _table(found: list[Json]) -> Table:
-    table = Table("id", "name", "begins with", "made", "last used", "revoked", box=None)
+    table = Table(Column("id", no_wrap=True), "name", "begins with", "made", "last used", "revoked", box=None)
     for key in found:
         times = (_time(key[name]) for name in ("created_at", "last_used_at", "revoked_at"))
         table.add_row(key["id"], key["name"], key["prefix"], *times)

@@ -36,4 +36,5 @@ def serve(
 
 def _greet(url: str) -> None:
     output.print(f"strop answers at {url}", markup=False)
-    say(f"for OpenAI's client: OPENAI_BASE_URL={url}/v1; Ctrl-C stops the server, jobs go on")
+    say(f"OPENAI_BASE_URL={url}/v1")
+    say("Ctrl-C stops the server; jobs go on")
