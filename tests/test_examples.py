@@ -36,11 +36,11 @@ def load_module(file: Path) -> ModuleType:
     return module
 
 
-def score(folder: Path, row: Row, answer: str) -> Reward:
+def score(folder: Path, row: Row, answer: str, *overrides: str) -> Reward:
     """What the example's own configuration makes of an answer, in real reward processes."""
 
     async def run() -> Rollout:
-        async with Scorer.from_config(read_config(folder / "config.toml").rewards) as scorer:
+        async with Scorer.from_config(read_config(folder / "config.toml", overrides).rewards) as scorer:
             turn = (Message("assistant", answer),)
             rollout = Rollout(0, turn, (Step(answer),), (1,), (True,), (0.0,), 0.0, StopReason.STOP)
             return await scorer.score(row, rollout, seed=0)
@@ -93,6 +93,27 @@ def test_a_part_of_the_json_gives_a_part_of_the_reward() -> None:
     reward = score(folder, row, json.dumps({**row.reference, "age": -1}))
     assert reward.total == pytest.approx(0.6)
     assert reward.components == {"format": 0.2, "name": 0.4, "age": 0.0}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{}, {"age": -1}, {"name": "Nobody"}, {"more": 1}, {"age": None}, {"name": ["a"]}],
+    ids=["right", "age", "name", "more", "null", "list"],
+)
+def test_the_grader_file_gives_the_same_reward_as_the_function(change: dict[str, Any]) -> None:
+    folder = EXAMPLES / "json-extraction"
+    row = load_rows(folder / "train.jsonl")[0]
+    answer = json.dumps({**row.reference, **change})
+    reward = score(folder, row, answer, "rewards.0.source=grader.json")
+    assert reward.total == pytest.approx(score(folder, row, answer).total)
+    assert set(reward.components) == {"extraction", "extraction/format", "extraction/name", "extraction/age"}
+
+
+@pytest.mark.parametrize("answer", ["no JSON", "[]", "7", '{"name": "x"', ""])
+def test_the_grader_file_scores_what_is_no_object_with_zero(answer: str) -> None:
+    folder = EXAMPLES / "json-extraction"
+    row = load_rows(folder / "train.jsonl")[0]
+    assert score(folder, row, answer, "rewards.0.source=grader.json").total == 0.0
 
 
 def test_the_gpu_example_weighs_being_right_above_being_brief() -> None:
