@@ -8,12 +8,19 @@ from fastapi import FastAPI
 from nicegui import app as pages
 from nicegui import ui
 
+from strop.api.services import Services
+from strop.web.context import provide
+from strop.web.pages import experiment, jobs
+
 STATIC = Path(__file__).parent / "static"
+PAGES = (jobs, experiment)
+"""Imported so that their pages are known."""
 _RECONNECT_S = 60.0
 
 
-def mount(app: FastAPI, storage_secret: str) -> None:
+def mount(app: FastAPI, services: Services, storage_secret: str) -> None:
     """Serve the pages at `/`, beside the API. `storage_secret` signs the cookie that keeps the theme."""
+    provide(services)
     pages.add_static_files("/ui/static", STATIC)
     ui.add_head_html(
         '<link rel="stylesheet" href="/ui/static/tokens.css"><script type="module" src="/ui/static/keys.js"></script>',

@@ -138,3 +138,8 @@ def facts(pairs: Iterator[tuple[str, str]] | tuple[tuple[str, str], ...]) -> Non
 def since(seconds: float) -> Element:
     """A time as its age, the exact one on hover; grows older in the browser."""
     return tag("time", "s-muted", f'data-since="{seconds:.0f}"')
+
+
+def failed(message: str) -> None:
+    """Say that what a person asked for did not work, and leave it standing until it was read."""
+    ui.notify(message, type="negative", timeout=0, close_button="Close", multi_line=True, position="bottom")

@@ -1,0 +1,1 @@
+"""The pages by their addresses. Importing a module makes its pages known."""

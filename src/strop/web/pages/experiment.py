@@ -1,0 +1,95 @@
+"""`/experiments/{name}`: one run, by its job or by itself, in tabs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from nicegui import ui
+
+from strop.errors import NotFound
+from strop.web.context import Address, services
+from strop.web.pages.tabs import checkpoints, files, metrics, overview, rollouts
+from strop.web.pages.tabs.header import Header
+from strop.web.pages.tabs.subject import Subject
+from strop.web.theme import page, tag_text
+
+REFRESH_S = 2.0
+
+
+@dataclass(frozen=True)
+class Tab:
+    """A tab and what builds its content, once it is opened."""
+
+    name: str
+    build: Callable[[Subject, Address], None]
+
+
+TABS = (
+    Tab("Overview", overview.build),
+    Tab("Metrics", metrics.build),
+    Tab("Rollouts", rollouts.build),
+    Tab("Checkpoints", checkpoints.build),
+    Tab("Files", files.build_files),
+    Tab("Logs", files.build_logs),
+)
+
+
+@ui.page("/experiments/{name}")
+def experiment_page(name: str) -> None:
+    """A run and all that is known of it."""
+    address = Address.of_page()
+    try:
+        subject = Subject.find(services(), name)
+    except NotFound as error:
+        with page("Not found", "Jobs"):
+            tag_text("h1", "Not found")
+            tag_text("p", f"{error.message}. It may have been deleted.", "s-empty")
+        return
+    with page(subject.name, "Jobs"):
+        header = Header(subject)
+        if subject.run_id is None:
+            _wait_for_run(subject, header)
+            return
+        _tabs(subject, address)
+        ui.timer(REFRESH_S, header.refresh)
+
+
+def _wait_for_run(subject: Subject, header: Header) -> None:
+    """A job that did not start yet has nothing to show but its place in the queue."""
+    tag_text("p", "The curves appear here once training starts.", "s-empty")
+
+    def look() -> None:
+        header.refresh()
+        if subject.refresh().run_id is not None:
+            ui.navigate.reload()
+
+    ui.timer(REFRESH_S, look)
+
+
+def _tabs(subject: Subject, address: Address) -> None:
+    chosen = next((tab for tab in TABS if tab.name.lower() == address.values.get("tab")), TABS[0])
+    built: set[str] = set()
+    with ui.tabs().classes("w-full").props("align=left outside-arrows mobile-arrows inline-label no-caps") as bar:
+        for tab in TABS:
+            ui.tab(tab.name)
+    panels: dict[str, Any] = {}
+    with ui.tab_panels(bar, value=chosen.name, animated=False, keep_alive=True):
+        for tab in TABS:
+            panels[tab.name] = ui.tab_panel(tab.name)
+
+    def show(name: str) -> None:
+        tab = next(tab for tab in TABS if tab.name == name)
+        if name not in built:
+            built.add(name)
+            with panels[name]:
+                tab.build(subject, address)
+
+    def changed(name: str) -> None:
+        show(name)
+        address.set({"tab": name.lower() if name != TABS[0].name else ""})
+
+    show(chosen.name)
+    bar.on_value_change(lambda event: changed(event.value))
+    subject.open_tab = lambda name: bar.set_value(name)

@@ -1,0 +1,119 @@
+"""The head of an experiment: where it stands, in one line, and what can be done with it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from nicegui import run, ui
+
+from strop.errors import StropError
+from strop.jobs.states import JobStatus
+from strop.store.queries.progress import progress
+from strop.store.recorder import summary
+from strop.types import StepRecord
+from strop.web.numbers import clock
+from strop.web.pages.tabs.subject import Subject
+from strop.web.theme import badge, button, failed, tag, tag_text, text
+
+
+class Header:
+    """Shows a subject, and is refreshed while it changes."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self._shown: Any = None
+        self._box = tag("header", "s-column")
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Draw again if anything changed."""
+        subject = self._subject.refresh()
+        facts = self._facts(subject)
+        state = (subject.state, subject.job and (subject.job.wanted, subject.job.reason), facts)
+        if state == self._shown:
+            return
+        self._shown = state
+        self._box.clear()
+        with self._box:
+            self._draw(subject, facts)
+
+    def _draw(self, subject: Subject, facts: tuple[tuple[str, str], ...]) -> None:
+        with tag("div", "s-row"):
+            tag_text("h1", subject.name)
+            badge(subject.state)
+            if subject.job and subject.job.wanted:
+                text(f"{subject.job.wanted} asked for", "s-muted")
+            tag("span", "s-grow")
+            self._actions(subject)
+        reason = (subject.job.reason if subject.job else None) or subject.run.get("message")
+        if reason:
+            tag_text("p", str(reason), "s-error" if subject.state == "failed" else "s-note")
+        step, total = subject.run.get("step", 0), subject.run.get("total_steps")
+        if total:
+            bar = tag("div", "s-progress", f'role="progressbar" aria-label="Progress" aria-valuemax="{total}"')
+            bar.props(f'aria-valuemin="0" aria-valuenow="{step}"')
+            with bar:
+                tag("div").style(f"width: {100 * step / total:.1f}%")
+        with tag("dl", "s-figures"):
+            for name, value in facts:
+                with tag("div"):
+                    tag_text("dt", name)
+                    tag_text("dd", value, "mono")
+        latest = subject.run.get("metrics", {}).get("latest", {})
+        if latest:
+            tag_text("p", summary(StepRecord(step, latest)), "mono s-muted")
+
+    def _facts(self, subject: Subject) -> tuple[tuple[str, str], ...]:
+        if not subject.run:
+            job = subject.job
+            place = subject.services.jobs.position(job) if job else None
+            return (("Queue", "next" if place == 1 else f"number {place}"),) if place else ()
+        run = subject.run
+        latest, total = run["metrics"]["latest"], run["total_steps"]
+        active = subject.state in ("running", "starting")
+        ends = time.time() if active else run["updated_at"]
+        with subject.services.database.read() as connection:
+            pace = progress(connection, subject.run_id or "")
+        left = pace.seconds_left if pace and active else None
+        return (
+            ("Completion", f"{100 * run['step'] / total:.0f} %" if total else "–"),
+            ("Step", f"{run['step']} of {total or '?'}"),
+            ("Loss", _scientific(latest.get("loss"))),
+            ("Grad norm", _short(latest.get("grad_norm"))),
+            ("Learning rate", _scientific(latest.get("learning_rate"))),
+            ("Elapsed", clock(max(ends - run["created_at"], 0))),
+            ("Left", clock(left) if left is not None else "–"),
+            ("Doing", str(run["phase"] or "–")),
+        )
+
+    def _actions(self, subject: Subject) -> None:
+        job = subject.job
+        if job is None:
+            return
+        queue = subject.services.jobs
+        if job.status in (JobStatus.QUEUED, JobStatus.RUNNING) and job.wanted is None:
+            self._button("Pause", lambda: queue.want(job.id, "pause"))
+        if job.status in (JobStatus.PAUSED, JobStatus.FAILED):
+            self._button("Resume", lambda: queue.resume(job.id))
+        if not job.status.finished and job.wanted != "cancel":
+            self._button("Cancel", lambda: queue.want(job.id, "cancel"))
+        button("Clone", lambda: ui.navigate.to(f"/jobs/new?clone={job.id}"))
+
+    def _button(self, label: str, act: Any) -> None:
+        async def pressed() -> None:
+            try:
+                await run.io_bound(act)
+            except StropError as error:
+                failed(error.message)
+            self.refresh()
+
+        button(label, pressed)
+
+
+def _scientific(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2e}"
+
+
+def _short(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
