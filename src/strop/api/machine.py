@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
 import subprocess
@@ -35,7 +36,20 @@ def devices() -> list[Device]:
     memory = psutil.virtual_memory()
     used = memory.total - memory.available
     cpu = Device("cpu", _processor(), memory.total, used, psutil.cpu_percent() / 100)
-    return [cpu, *_gpus()]
+    return [cpu, *gpus(os.environ.get("PATH", os.defpath))]
+
+
+def gpus(path: str) -> list[Device]:
+    """What `nvidia-smi` tells, where there is one in the search path."""
+    program = shutil.which("nvidia-smi", path=path)
+    if program is None:
+        return []
+    command = [program, f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [_gpu(line.split(", ")) for line in answer.splitlines()]
 
 
 def versions() -> dict[str, str]:
@@ -53,18 +67,6 @@ def _processor() -> str:
             if line.startswith("model name"):
                 return f"{line.partition(':')[2].strip()}, {psutil.cpu_count()} cores"
     return f"{platform.machine()}, {psutil.cpu_count()} cores"
-
-
-def _gpus() -> list[Device]:
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return []
-    command = [program, f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return [_gpu(line.split(", ")) for line in answer.splitlines()]
 
 
 def _gpu(fields: list[str]) -> Device:

@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 from starlette.types import Scope
 
 from strop import __version__
+from strop.api.errors import METHODS
 from strop.jobs.states import JobStatus
 from strop.store.db import Database
 from strop.store.tables import deployments, jobs, rollouts
@@ -40,7 +41,7 @@ class Metrics:
     def observe(self, scope: Scope, status: int, seconds: float) -> None:
         """Count one answer."""
         route = self._paths.get(scope.get("endpoint"))
-        method = scope["method"] if route else "other"  # a client may make names up: they are no labels
+        method = scope["method"] if scope["method"] in METHODS else "other"  # a client may make names up
         self._requests.labels(method, route or "unknown", str(status)).inc()
         self._seconds.labels(route or "unknown").observe(seconds)
 
