@@ -16,6 +16,7 @@ from openai import OpenAI
 from strop.api.app import create_app
 from strop.api.services import Services, Settings
 from strop.data.rows import count_rows
+from strop.jobs.evaluations import EvaluationQueue
 from strop.jobs.queue import JobQueue
 from strop.store.datafolder import DataFolder
 from strop.store.db import open_database
@@ -33,6 +34,7 @@ def services(folder: Path, url: str | None = None, **others: Any) -> Iterator[Se
     values: dict[str, Any] = {
         "files": FileStore(database, data, count_rows),
         "jobs": JobQueue(database),
+        "evaluations": EvaluationQueue(database, data),
         "ingester": Ingester(database, data.path),
         "secrets": SecretStore(database, data.secret_key),
         "keys": KeyStore(database),

@@ -28,6 +28,7 @@ from strop.api.guard import is_loopback
 from strop.api.services import Services, Settings
 from strop.data.rows import count_rows
 from strop.errors import ServerError
+from strop.jobs.evaluations import EvaluationQueue
 from strop.jobs.queue import JobQueue
 from strop.store.datafolder import DataFolder
 from strop.store.db import Database, open_database
@@ -133,6 +134,7 @@ def _services(folder: DataFolder, database: Database, options: Options) -> Servi
         folder=folder,
         files=FileStore(database, folder, count_rows, settings.max_upload_bytes),
         jobs=JobQueue(database),
+        evaluations=EvaluationQueue(database, folder),
         ingester=Ingester(database, folder.path),
         secrets=SecretStore(database, folder.secret_key),
         keys=KeyStore(database),

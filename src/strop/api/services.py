@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from strop.api.deployments import Deployments
+from strop.jobs.evaluations import EvaluationQueue
 from strop.jobs.queue import JobQueue
 from strop.store.datafolder import DataFolder
 from strop.store.db import Database
@@ -39,6 +40,7 @@ class Services:
     folder: DataFolder
     files: FileStore
     jobs: JobQueue
+    evaluations: EvaluationQueue
     ingester: Ingester
     secrets: SecretStore
     keys: KeyStore
