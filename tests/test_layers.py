@@ -51,6 +51,8 @@ WITHOUT_TORCH = frozenset(
     {
         "strop.policy.catalogue",
         "strop.policy.installed",
+        "strop.policy.tokens",
+        "strop.policy.weights",
         "strop.serve.client",
         "strop.serve.supervisor",
         "strop.serve.wire",

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
-from strop.serve.wire import ChatRequest, Event, ModelState
+from strop.api.placement import Place, deployable, follow, on_demand
+from strop.api.sources import is_trained
+from strop.errors import Conflict, InvalidRequest, NotFound, StropError
+from strop.jobs.queue import JobQueue
+from strop.serve.wire import ChatRequest, Done, EngineState, Event, Finished, ModelState
 from strop.store.datafolder import DataFolder
-from strop.store.db import Database
+from strop.store.deployments import DeploymentStore, StoredDeployment
+from strop.store.names import checked_name
+from strop.types import Json
+
+log = logging.getLogger("strop.server")
+
+_SWEEP_S = 20.0
 
 
 class LoadState(StrEnum):
@@ -31,7 +45,7 @@ class Deployment:
     name: str
     """What `model` in a chat request says."""
     source: str
-    """What it was made of: catalogue name, hub id, `ft:` name, id of a checkpoint or run, folder."""
+    """What it was made of: catalogue name, hub id, id of a checkpoint, or folder."""
     path: str
     """What the model process loads."""
     created_at: float
@@ -47,20 +61,67 @@ class Deployment:
     """Memory, requests in flight and queue, while it is loaded."""
 
 
+class ModelEngine(Protocol):
+    """What answers: `serve.supervisor.EngineProcess`."""
+
+    async def load(self, name: str, source: str) -> ModelState:
+        """Have a model in memory."""
+
+    async def unload(self, name: str) -> None:
+        """Forget it."""
+
+    async def state(self) -> EngineState | None:
+        """What is in memory; None while nothing answers."""
+
+    def generate(self, request: ChatRequest) -> AsyncGenerator[Event]:
+        """Answer a request."""
+
+
+@dataclass
+class _Live:
+    """What is known of a deployment while the server runs."""
+
+    used_at: float
+    """By the clock that nobody can set."""
+    loaded: bool = False
+    loading: asyncio.Task[None] | None = None
+    reason: str | None = None
+    busy: int = 0
+    """Requests under way."""
+
+
 class Deployments:
     """The deployments of a server. For the event loop that the server runs in."""
 
-    def __init__(self, database: Database, folder: DataFolder, engine: Any, idle_minutes: float = 30.0) -> None:
+    def __init__(
+        self,
+        jobs: JobQueue,
+        folder: DataFolder,
+        engine: ModelEngine,
+        idle_minutes: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`idle_minutes` is for deployments that say nothing of their own."""
-        raise NotImplementedError
+        self._jobs = jobs
+        self._folder = folder
+        self._engine = engine
+        self._idle_minutes = idle_minutes
+        self._clock = clock
+        self._store = DeploymentStore(jobs.database)
+        self._live: dict[str, _Live] = {}
+        self._deploying = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Load again what was loaded when the server ended, without waiting for it."""
-        raise NotImplementedError
+        self._spawn(self._load_wanted())
+        self._spawn(self._sweep())
 
     async def close(self) -> None:
         """End the work in the background. What is loaded stays wanted."""
-        raise NotImplementedError
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def create(
         self, source: str, name: str | None = None, idle_minutes: float | None = None, wait: bool = True
@@ -71,41 +132,242 @@ class Deployments:
         NotFound, ModelError or CheckpointError for a source that cannot be loaded: then nothing
         is left of it.
         """
-        raise NotImplementedError
+        place = await asyncio.to_thread(deployable, self._jobs, self._folder, source)
+        settings = {} if idle_minutes is None else {"idle_minutes": idle_minutes}
+        chosen = place.name if name is None else checked_name(name, "a deployment")
+        row = await self._create(chosen, place, settings)
+        loading = self._begin(row)
+        if wait:
+            try:
+                await asyncio.shield(loading)
+            except StropError:
+                await self.delete(row.id)
+                raise
+        return await self.get(row.id)
 
-    async def list(self, after: str | None = None, limit: int = 20) -> list[Deployment]:
+    async def list(self, after: str | None = None, limit: int = 20) -> Sequence[Deployment]:
         """Newest first; `after` is the id of the last one of the page before. NotFound for that id."""
-        raise NotImplementedError
+        rows = await asyncio.to_thread(self._store.list, after, limit)
+        state = await self._engine.state()
+        return [self._shown(row, state) for row in rows]
 
     async def get(self, key: str) -> Deployment:
         """By id or name. NotFound when there is none."""
-        raise NotImplementedError
+        row = await asyncio.to_thread(self._store.get, key)
+        return self._shown(row, await self._engine.state())
 
     async def load(self, key: str) -> Deployment:
         """Load a deployment now; does nothing where it is loaded."""
-        raise NotImplementedError
+        row = await asyncio.to_thread(self._store.get, key)
+        await self._ensure(row)
+        return await self.get(row.id)
 
     async def unload(self, key: str) -> Deployment:
         """Free its memory; the next request loads it again. What it was answering fails."""
-        raise NotImplementedError
+        row = await asyncio.to_thread(self._store.get, key)
+        await self._unload(row)
+        return await self.get(row.id)
 
     async def delete(self, key: str) -> None:
         """Unload and forget it. The model's files stay."""
-        raise NotImplementedError
+        row = await asyncio.to_thread(self._store.get, key)
+        await self._unload(row)
+        await asyncio.to_thread(self._store.delete, row.id)
+        self._live.pop(row.id, None)
 
     async def resolve(self, model: str) -> Deployment:
         """The loaded deployment that `model` of a request means, deployed now if need be.
 
-        That is a deployment's name, a catalogue name, an `ft:` name of a job (its best checkpoint,
-        or its newest where none was validated), or `ft:…:ckpt-step-N`. Nothing is downloaded.
-        Raises NotFound for what is not on this machine, Unavailable while it cannot be loaded.
+        That is a deployment's name or id, a catalogue name, an `ft:` name of a job (its best
+        checkpoint, or its newest where none was validated), or `ft:…:ckpt-step-N`. Nothing is
+        downloaded. Raises NotFound for what is not on this machine, Unavailable while it cannot
+        be loaded.
         """
-        raise NotImplementedError
+        row = await self._find(model)
+        await self._ensure(row)
+        return await self.get(row.id)
 
     async def generate(self, request: ChatRequest) -> AsyncGenerator[Event]:
         """Resolve `request.model`, answer the request, and count what it used.
 
         As `EngineClient.generate`: pieces as they come, `Done` last; closing the iterator cancels.
         """
-        raise NotImplementedError
-        yield
+        row = await self._find(request.model)
+        live = self._of(row)
+        use = _Use()
+        live.busy += 1
+        try:
+            async with aclosing(self._events(row, replace(request, model=row.name))) as events:
+                async for event in events:
+                    use.see(event)
+                    if isinstance(event, Done):
+                        await self._count(row, use)
+                    yield event
+        finally:
+            live.busy -= 1
+            live.used_at = self._clock()
+            if use.begun and not use.counted:
+                await self._count(row, use)
+
+    async def unload_idle(self) -> None:
+        """Unload what nobody has asked for longer than it may stay."""
+        state = await self._engine.state()
+        working = {model.name for model in state.models if model.in_flight or model.queued} if state else set()
+        for row in await asyncio.to_thread(self._store.wanted):
+            live, minutes = self._of(row), self._minutes(row)
+            idle = self._clock() - live.used_at
+            if live.loaded and minutes and idle > 60 * minutes and not live.busy and row.name not in working:
+                log.info("%s: unloaded after %d minutes without a request", row.name, idle / 60)
+                await self._unload(row)
+
+    async def _find(self, model: str) -> StoredDeployment:
+        """The deployment that a request names, made where it can be."""
+        row = await asyncio.to_thread(self._store.find, model)
+        if row is not None:
+            return row
+        place = await asyncio.to_thread(on_demand, self._jobs, self._folder, model)
+        async with self._deploying:  # the first of several requests deploys
+            row = await asyncio.to_thread(self._store.find, place.name)
+            return row or await self._create(place.name, place, {})
+
+    async def _create(self, name: str, place: Place, settings: dict[str, Json]) -> StoredDeployment:
+        if is_trained(name) and name != place.name:
+            raise InvalidRequest(f"{name!r} is how trained models are called; choose another name", param="name")
+        return await asyncio.to_thread(self._store.create, name, place.source, place.path, settings)
+
+    async def _ensure(self, row: StoredDeployment) -> None:
+        """Have it in memory, once for all who wait."""
+        if not self._of(row).loaded:
+            await asyncio.shield(self._begin(row))
+
+    def _begin(self, row: StoredDeployment) -> asyncio.Task[None]:
+        live = self._of(row)
+        if live.loading is None:
+            live.loading = self._spawn(self._load(row))
+        return live.loading
+
+    async def _load(self, row: StoredDeployment) -> None:
+        live = self._of(row)
+        try:
+            place = await asyncio.to_thread(follow, self._jobs, self._folder, row)
+            await self._bring(row.name, place.loadable(self._folder))
+            place = await asyncio.to_thread(place.settled, self._folder)
+            await asyncio.to_thread(self._store.place, row.id, place.source, place.path)
+            await asyncio.to_thread(self._store.want, row.id, True)
+            live.loaded, live.reason, live.used_at = True, None, self._clock()
+        except StropError as error:
+            live.reason = error.message
+            log.warning("%s cannot be loaded: %s", row.name, error.message)
+            raise
+        finally:
+            live.loading = None
+
+    async def _bring(self, name: str, source: str) -> None:
+        try:
+            await self._engine.load(name, source)
+        except Conflict:  # an older checkpoint under that name
+            await self._engine.unload(name)
+            await self._engine.load(name, source)
+
+    async def _unload(self, row: StoredDeployment) -> None:
+        live = self._of(row)
+        if live.loading is not None:
+            await asyncio.gather(asyncio.shield(live.loading), return_exceptions=True)
+        live.loaded, live.reason = False, None
+        await asyncio.to_thread(self._store.want, row.id, False)
+        await self._engine.unload(row.name)
+
+    async def _events(self, row: StoredDeployment, request: ChatRequest) -> AsyncGenerator[Event]:
+        """Answers of the model process; the model is loaded once more where it was lost meanwhile."""
+        await self._ensure(row)
+        begun = False
+        try:
+            async with aclosing(self._engine.generate(request)) as events:
+                async for event in events:
+                    begun = True
+                    yield event
+            return
+        except NotFound:
+            if begun:
+                raise
+        self._of(row).loaded = False
+        await self._ensure(row)
+        async with aclosing(self._engine.generate(request)) as events:
+            async for event in events:
+                yield event
+
+    async def _count(self, row: StoredDeployment, use: _Use) -> None:
+        use.counted = True
+        await asyncio.to_thread(self._store.count, row.id, use.prompt_tokens, use.completion_tokens)
+
+    async def _load_wanted(self) -> None:
+        for row in await asyncio.to_thread(self._store.wanted):
+            with suppress(StropError):  # which is logged, and shows in its state
+                await self._ensure(row)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            with suppress(StropError):
+                await self.unload_idle()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._settle)
+        return task
+
+    def _settle(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) and not isinstance(error, StropError):
+            log.error("a deployment failed", exc_info=error)
+
+    def _of(self, row: StoredDeployment) -> _Live:
+        return self._live.setdefault(row.id, _Live(self._clock()))
+
+    def _minutes(self, row: StoredDeployment) -> float:
+        return float(row.settings.get("idle_minutes", self._idle_minutes))
+
+    def _shown(self, row: StoredDeployment, state: EngineState | None) -> Deployment:
+        live = self._of(row)
+        models = {model.name: model for model in state.models} if state else {}
+        loaded = models.get(row.name) if live.loaded else None
+        if live.loading is not None or (live.loaded and loaded is None):
+            shown = LoadState.LOADING
+        elif live.loaded:
+            shown = LoadState.LOADED
+        else:
+            shown = LoadState.FAILED if live.reason else LoadState.UNLOADED
+        return Deployment(
+            id=row.id,
+            name=row.name,
+            source=row.source,
+            path=row.path,
+            created_at=row.created_at,
+            state=shown,
+            reason=live.reason,
+            idle_minutes=self._minutes(row),
+            last_used_at=row.last_used_at,
+            requests=row.requests,
+            prompt_tokens=row.prompt_tokens,
+            completion_tokens=row.completion_tokens,
+            engine=loaded,
+        )
+
+
+@dataclass
+class _Use:
+    """What a request takes."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    begun: bool = False
+    counted: bool = False
+
+    def see(self, event: Event) -> None:
+        """Take in an event of the answer."""
+        self.begun = True
+        if isinstance(event, Finished):
+            self.completion_tokens += event.completion_tokens
+        elif isinstance(event, Done):
+            self.prompt_tokens, self.completion_tokens = event.prompt_tokens, event.completion_tokens

@@ -18,7 +18,8 @@ def whole_folder(name: str) -> Path | None:
     if folder is None or not _is_whole(folder):
         return None
     base = base_of(folder)
-    return folder if base is None or whole_folder(base) else None
+    base_folder = folder if base is None else installed_folder(base)
+    return folder if base_folder and _is_whole(base_folder) else None
 
 
 def base_of(folder: Path) -> str | None:

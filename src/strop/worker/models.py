@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from strop.errors import ModelError
 from strop.policy.fetch import Say, resolve
 from strop.policy.model import Policy, fast_dtype, load_policy, pick_device
-from strop.store.checkpoints import MANIFEST, Checkpoint, read_checkpoint, verify
-from strop.store.rundir import RunDir
-from strop.worker.checkpoints import checkpoint_store
+from strop.store.trained import trained_at
 
 
 @dataclass(frozen=True)
@@ -29,17 +26,11 @@ def find_model(text: str, say: Say) -> Found:
 
     Raises ModelError, or CheckpointError for a damaged checkpoint.
     """
-    path = Path(text)
-    if (path / MANIFEST).is_file():
-        return _checkpoint(read_checkpoint(path))
-    if (path / "config.toml").is_file():
-        run = RunDir.open(path)
-        store = checkpoint_store(run, run.config())
-        chosen = store.best() or store.newest_valid(say)
-        if chosen is None:
-            raise ModelError(f"{text} has no checkpoint yet", param="model")
-        return _checkpoint(chosen)
-    return Found(resolve(text, say), text)
+    checkpoint = trained_at(Path(text), say)
+    if checkpoint is None:
+        return Found(resolve(text, say), text)
+    run = checkpoint.path.resolve().parents[1]
+    return Found(str(checkpoint.path), f"{run.name} step {checkpoint.step}")
 
 
 def load_model(text: str, device: str, say: Say) -> tuple[Policy, Found]:
@@ -47,9 +38,3 @@ def load_model(text: str, device: str, say: Say) -> tuple[Policy, Found]:
     found = find_model(text, say)
     place = pick_device(device)
     return load_policy(found.source, found.label, place, fast_dtype(place)), found
-
-
-def _checkpoint(checkpoint: Checkpoint) -> Found:
-    verify(checkpoint)
-    run = checkpoint.path.resolve().parents[1]
-    return Found(str(checkpoint.path), f"{run.name} step {checkpoint.step}")
