@@ -174,11 +174,3 @@ class Chat(_Component, component="components/chat.js"):
             {"models": list(models), "chosen": list(chosen), "messages": list(messages), "settings": dict(settings)}
         )
         self._listen("changed", on_changed)
-
-
-class Sparkline(_Component, component="components/sparkline.js"):
-    """A curve without axes."""
-
-    def __init__(self, values: Sequence[float], label: str) -> None:
-        super().__init__()
-        self._set({"values": list(values), "label": label})

@@ -1,8 +1,6 @@
 // All jobs, and runs that were imported: where they stand, and what can be done with them.
 // Reads the API while it can be seen; two to four runs may be chosen to compare.
 
-import Sparkline from "./sparkline.js";
-
 const POLL_MS = 2000;
 const LIMIT = 100;
 const MOST_COMPARED = 4;
@@ -27,6 +25,25 @@ function left(seconds) {
   if (seconds < 5400) return `${Math.round(seconds / 60)} min left`;
   return `${(seconds / 3600).toFixed(1)} h left`;
 }
+
+// A curve without axes: the shape of a run at a glance.
+const Sparkline = {
+  template: `
+    <svg v-if="path" class="s-sparkline" viewBox="0 0 96 24" preserveAspectRatio="none" role="img" :aria-label="label">
+      <path :d="path" fill="none" stroke="var(--accent)" stroke-width="1.5" vector-effect="non-scaling-stroke"></path>
+    </svg>
+    <span v-else class="s-muted">–</span>`,
+  props: { values: Array, label: String },
+  computed: {
+    path() {
+      if (!this.values || this.values.length < 2) return "";
+      const [low, high] = [Math.min(...this.values), Math.max(...this.values)];
+      const x = (index) => (1 + (94 * index) / (this.values.length - 1)).toFixed(1);
+      const y = (value) => (22 - (20 * (value - low)) / (high - low || 1)).toFixed(1);
+      return this.values.map((value, index) => `${index ? "L" : "M"}${x(index)},${y(value)}`).join("");
+    },
+  },
+};
 
 export default {
   components: { Sparkline },
