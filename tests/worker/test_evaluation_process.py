@@ -164,6 +164,13 @@ def test_a_key_that_is_refused_fails_with_the_name_of_the_setting(
     assert "sk-never-shown" not in output + json.dumps(status)
 
 
+@pytest.mark.parametrize("url", ["http://169.254.169.254/v1", "http://[::ffff:169.254.169.254]/v1"])
+def test_addresses_that_give_credentials_away_are_never_asked(place: Path, url: str) -> None:
+    folder = created(place, remote(url))
+    assert run(folder) == 1
+    assert "gives away credentials" in folder.status()["message"]
+
+
 def test_rows_that_failed_are_asked_again_by_the_next_process(place: Path) -> None:
     down = {2, 4}
 

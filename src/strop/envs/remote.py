@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from strop.envs.text_only import text_rollout, unanswered
-from strop.errors import ConfigError, Unavailable
+from strop.errors import ConfigError, StropError, Unavailable
 from strop.seeds import derive_seed
 from strop.types import Failure, Group, Message, Rollout, Row, SamplingParams, StopReason, ToolCall
 
@@ -119,7 +119,11 @@ class ChatEnvironment:
                     self._form = other
                 except TimeoutError:
                     raise _Failed(Failure("timeout", f"no answer within {CALL_TIMEOUT_S:.0f} s")) from None
-                except (openai.APIError, ValueError) as error:  # ValueError: a body that is no JSON
+                except StropError:
+                    raise  # an address that is out of bounds
+                except Exception as error:  # of the connection, of the body: httpx, json, pydantic
+                    if isinstance(error.__cause__, StropError):
+                        raise error.__cause__ from None
                     cause = "connection" if isinstance(error, openai.APIConnectionError) else "response"
                     raise _Failed(Failure(cause, self._clean(_reason(error)))) from None
 
@@ -247,4 +251,5 @@ def _rollout(index: int, found: _Answer | Failure, stop: Sequence[str]) -> Rollo
 def _reason(error: Exception) -> str:
     """A lost connection says why one level down."""
     cause = error.__cause__
-    return f"{error} {cause}" if cause is not None and str(cause) not in str(error) else str(error)
+    text = str(error) if isinstance(error, openai.APIError) else f"{type(error).__name__}: {error}"
+    return f"{text} {cause}" if cause is not None and str(cause) not in text else text

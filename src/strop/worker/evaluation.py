@@ -61,7 +61,7 @@ async def _evaluate_all(
     evaluations: dict[str, Evaluation] = {}
     async with Scorer.from_config(config.rewards) as scorer:
         for target in targets:
-            async with open_subject(target, rows, str(data), config, display.say) as subject:
+            async with open_subject(target, rows, str(data), config, display.say, guarded=False) as subject:
                 display.start(subject.label, len(subject.rows))
                 found = await evaluate(subject.rows, config, subject.environment, scorer, display.group)
             _refuse_failures(found.groups, config.train.max_failed_groups)
@@ -97,7 +97,7 @@ async def _evaluate(folder: EvaluationDir, spec: EvaluationSpec, should_stop: Ca
 
     async with (
         Scorer.from_config(config.rewards) as scorer,
-        open_subject(spec.target, rows, spec.data, config, say) as subject,
+        open_subject(spec.target, rows, spec.data, config, say, guarded=True) as subject,
     ):
         progress = _Progress(folder, subject, config.eval.samples)
         left = [row for row in subject.rows if row.id not in progress.groups]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from strop.config import RunConfig
 from strop.envs.remote import ChatEnvironment, open_client
@@ -35,14 +37,15 @@ class Subject:
 
 @asynccontextmanager
 async def open_subject(
-    target: Target, rows: Sequence[Row], data: str, config: RunConfig, say: Say
+    target: Target, rows: Sequence[Row], data: str, config: RunConfig, say: Say, guarded: bool
 ) -> AsyncIterator[Subject]:
-    """Load or reach a model. `data` names the rows in errors.
+    """Load or reach a model. `data` names the rows in errors; `guarded` is for addresses that
+    somebody else wrote: some are refused then, and proxies are not used.
 
     Raises ModelError, DataError where no row fits, ConfigError for a key that is not there.
     """
     if target.kind == "remote":
-        async with open_client(target.base_url or "", _key(target)) as client:
+        async with open_client(target.base_url or "", _key(target), _guarded_http() if guarded else None) as client:
             yield Subject(target.shown, ChatEnvironment(client, target.source, target.concurrency), rows)
     elif target.kind == "deployment":
         engine = EngineClient(Path(target.socket or ""))
@@ -67,6 +70,14 @@ def _local(target: Target, rows: Sequence[Row], data: str, config: RunConfig, sa
         raise DataError(f"{data}: no prompt fits into sampling.max_prompt_tokens = {limit}")
     environment = SingleTurn(chat, LocalSampler(Engine(policy, config.sampling.max_concurrent)))
     return Subject(target.label or found.label, environment, kept)
+
+
+def _guarded_http() -> Any:
+    try:
+        module = importlib.import_module("strop.worker.guarded")
+    except ModuleNotFoundError:
+        return None  # an extra is not installed: `open_client` says so
+    return module.guarded_http()
 
 
 def _key(target: Target) -> str | None:
