@@ -6,7 +6,7 @@ import pytest
 
 from strop.config import RewardConfig
 from strop.errors import RewardError
-from strop.jobs.environment import needed_secrets, public_environment
+from strop.jobs.environment import needed_secrets, public_environment, trainer_secrets
 
 
 def reward(*env: str) -> RewardConfig:
@@ -38,3 +38,13 @@ def test_a_variable_that_is_nowhere_is_named() -> None:
     with pytest.raises(RewardError, match="reward 'judge' needs A_KEY: store it as a secret") as caught:
         needed_secrets([reward("A_KEY")], {}, frozenset())
     assert caught.value.param == "rewards.env"
+
+
+@pytest.mark.parametrize(
+    ("recorders", "revealed"), [((), ("HF_TOKEN",)), (("wandb", "tensorboard"), ("HF_TOKEN", "WANDB_API_KEY"))]
+)
+def test_the_trainer_gets_the_secrets_of_the_hub_and_of_its_own_trackers(
+    recorders: tuple[str, ...], revealed: tuple[str, ...]
+) -> None:
+    stored = ("HF_TOKEN", "JUDGE_KEY", "MLFLOW_TRACKING_TOKEN", "WANDB_API_KEY")
+    assert trainer_secrets(recorders, stored) == revealed

@@ -38,3 +38,9 @@ def needed_secrets(
             )
         needed |= dict.fromkeys(name for name in reward.env if name in secrets)
     return tuple(needed)
+
+
+def trainer_secrets(recorders: Iterable[str], secrets: Iterable[str]) -> tuple[str, ...]:
+    """The stored secrets with which the trainer itself logs in: to the model hub, to the job's trackers."""
+    prefixes = ("HF_", *(f"{recorder.upper()}_" for recorder in recorders))
+    return tuple(name for name in secrets if name.startswith(prefixes))

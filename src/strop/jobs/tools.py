@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from strop.jobs.environment import needed_secrets, public_environment
+from strop.jobs.environment import needed_secrets, public_environment, trainer_secrets
 from strop.jobs.job import Job
 from strop.jobs.launcher import Launcher
 from strop.jobs.leases import Leases
@@ -70,10 +70,12 @@ class Tools:
         return public_environment(os.environ, self._secret_names())
 
     def environment_for(self, job: Job) -> dict[str, str]:
-        """And with those that the rewards of a job name. Raises RewardError, DatabaseError."""
-        public = self.environment()
-        needed = needed_secrets(job.config.rewards, public, self._secret_names())
-        return {**public, **self.secrets.reveal(needed)}
+        """And with those that the job needs: its rewards, its trackers, the model hub. Raises RewardError,
+        DatabaseError."""
+        public, stored = self.environment(), self._secret_names()
+        needed = needed_secrets(job.config.rewards, public, stored)
+        needed += trainer_secrets(job.config.recorders, stored)
+        return {**public, **self.secrets.reveal(dict.fromkeys(needed))}
 
     def _secret_names(self) -> frozenset[str]:
         return frozenset(secret.name for secret in self.secrets.names())
