@@ -118,6 +118,14 @@ class CheckpointStore:
                 self._delete(path)
         self.write_status()
 
+    def delete(self, step: int) -> None:
+        """Drop the checkpoint of a step. CheckpointError where there is none."""
+        path = self._folder / name_of(step)
+        if not path.is_dir():
+            raise CheckpointError(f"{path}: no checkpoint there")
+        self._delete(path)
+        self.write_status()
+
     def write_status(self) -> None:
         """Replace checkpoint_status.json."""
         checkpoints, best = self.list(), self.best()
