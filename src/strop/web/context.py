@@ -26,7 +26,7 @@ class Address:
 
     def __init__(self, path: str, known: Mapping[str, str]) -> None:
         self._path = path
-        self.values = dict(known)
+        self.values: dict[str, Any] = dict(known)
 
     @classmethod
     def of_page(cls) -> Address:
@@ -35,13 +35,16 @@ class Address:
         return cls(request.url.path, request.query_params)
 
     def set(self, values: Mapping[str, Any], *, push: bool = False) -> None:
-        """Change values; empty ones go. `push` leaves a place to come back to."""
+        """Change values; empty ones go, a list stands there once for each entry.
+
+        `push` leaves a place to come back to.
+        """
         for name, value in values.items():
-            if value in (None, "", False):
+            if value is None or value is False or value == "":
                 self.values.pop(name, None)
             else:
-                self.values[name] = str(value)
-        query = urlencode(self.values)
+                self.values[name] = value if isinstance(value, list) else str(value)
+        query = urlencode(self.values, doseq=True)
         (ui.navigate.history.push if push else ui.navigate.history.replace)(self._path + (f"?{query}" if query else ""))
 
     def view(self, *names: str) -> dict[str, str]:

@@ -10,10 +10,10 @@ from nicegui import ui
 
 from strop.api.services import Services
 from strop.web.context import provide
-from strop.web.pages import experiment, jobs
+from strop.web.pages import deployments, experiment, jobs, playground, settings
 
 STATIC = Path(__file__).parent / "static"
-PAGES = (jobs, experiment)
+PAGES = (jobs, experiment, deployments, playground, settings)
 """Imported so that their pages are known."""
 _RECONNECT_S = 60.0
 

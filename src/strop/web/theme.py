@@ -143,3 +143,16 @@ def since(seconds: float) -> Element:
 def failed(message: str) -> None:
     """Say that what a person asked for did not work, and leave it standing until it was read."""
     ui.notify(message, type="negative", timeout=0, close_button="Close", multi_line=True, position="bottom")
+
+
+async def confirm(question: str, consequence: str, action: str) -> bool:
+    """Ask before something that cannot be undone."""
+    with ui.dialog() as dialog, tag("div", "s-dialog", 'role="alertdialog"'):
+        tag_text("h2", question)
+        text(consequence)
+        with tag("div", "s-row"):
+            button("Keep it", lambda: dialog.submit(False))
+            button(action, lambda: dialog.submit(True), "danger")
+    answer = await dialog
+    dialog.delete()
+    return bool(answer)

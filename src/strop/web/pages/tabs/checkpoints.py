@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nicegui import run, ui
+from nicegui import ui
 
 from strop.errors import StropError
 from strop.store import queries
@@ -76,7 +76,7 @@ def _actions(subject: Subject, entry: Mapping[str, Any], files: Mapping[str, Any
     async def deploy() -> None:
         name = f"{subject.name}-step-{entry['step']}"
         try:
-            await run.io_bound(subject.services.deployments.create, name, entry["id"])
+            await subject.services.deployments.create(entry["id"], name)
         except StropError as error:
             failed(error.message)
         else:

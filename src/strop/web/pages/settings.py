@@ -1,0 +1,167 @@
+"""`/settings`: secrets, keys, and the machine."""
+
+from __future__ import annotations
+
+from nicegui import run, ui
+
+from strop import __version__
+from strop.api.machine import devices, versions
+from strop.errors import StropError
+from strop.store.keys import Key
+from strop.store.secrets import Secret
+from strop.web.context import services
+from strop.web.numbers import size
+from strop.web.theme import button, confirm, facts, failed, page, since, tag, tag_text, text
+
+
+@ui.page("/settings")
+async def settings_page() -> None:
+    """What this server knows and may do."""
+    with page("Settings", "Settings"):
+        tag_text("h1", "Settings")
+        _secrets()
+        _keys()
+        await _system()
+
+
+def _secrets() -> None:
+    with tag("section", "s-card", 'aria-labelledby="secrets"'):
+        tag_text("h2", "Secrets", props='id="secrets"')
+        text(
+            "Environment variables for reward functions and judges. They are stored encrypted, "
+            "given only to the process that names them, and never shown again.",
+            "s-muted",
+        )
+        box = tag("div")
+
+        def draw() -> None:
+            box.clear()
+            with box:
+                _secret_table(services().secrets.names(), draw)
+
+        draw()
+        with tag("div", "s-row"):
+            name = ui.input("Name, such as OPENAI_API_KEY").props("outlined dense").classes("s-grow")
+            value = ui.input("Value", password=True).props('outlined dense autocomplete="off"').classes("s-grow")
+
+            async def save() -> None:
+                try:
+                    await run.io_bound(services().secrets.set, name.value or "", value.value or "")
+                except StropError as error:
+                    failed(error.message)
+                    return
+                name.value = value.value = ""
+                draw()
+
+            button("Save", save, "primary")
+
+
+def _secret_table(found: list[Secret], draw: object) -> None:
+    if not found:
+        tag_text("p", "No secrets.", "s-muted")
+        return
+    with tag("div", "s-table-wrap"), tag("table", "s-table"), tag("tbody"):
+        for secret in found:
+            with tag("tr"):
+                tag_text("td", secret.name, "mono")
+                with tag("td"):
+                    since(secret.updated_at)
+                with tag("td"):
+                    button("Delete", lambda secret=secret: _delete_secret(secret, draw))
+
+
+async def _delete_secret(secret: Secret, draw: object) -> None:
+    if await confirm(f"Delete {secret.name}?", "Jobs whose rewards need it will fail.", "Delete"):
+        try:
+            services().secrets.delete(secret.name)
+        except StropError as error:
+            failed(error.message)
+        assert callable(draw)
+        draw()
+
+
+def _keys() -> None:
+    with tag("section", "s-card", 'aria-labelledby="keys"'):
+        tag_text("h2", "API keys", props='id="keys"')
+        local = services().settings.loopback
+        text(
+            "This server answers on this machine only, and asks for no key." if local else "Every request needs a key.",
+            "s-muted",
+        )
+        box = tag("div")
+
+        def draw() -> None:
+            box.clear()
+            with box:
+                _key_table(services().keys.list(), draw)
+
+        draw()
+        with tag("div", "s-row"):
+            name = ui.input("Name of the new key").props("outlined dense").classes("s-grow")
+
+            async def create() -> None:
+                try:
+                    _, shown = services().keys.create(name.value or "")
+                except StropError as error:
+                    failed(error.message)
+                    return
+                name.value = ""
+                draw()
+                _show_key(shown)
+
+            button("Create", create, "primary")
+
+
+def _show_key(shown: str) -> None:
+    with ui.dialog() as dialog, tag("div", "s-dialog"):
+        tag_text("h2", "The new key")
+        text("Copy it now: it is not shown again.")
+        tag_text("pre", shown, "s-note mono")
+        with tag("div", "s-row"):
+            button("Copy", lambda: ui.clipboard.write(shown), "primary")
+            button("Close", dialog.close)
+    dialog.on("hide", dialog.delete)
+    dialog.open()
+
+
+def _key_table(found: list[Key], draw: object) -> None:
+    alive = [key for key in found if key.revoked_at is None]
+    if not alive:
+        tag_text("p", "No keys.", "s-muted")
+        return
+    with tag("div", "s-table-wrap"), tag("table", "s-table"):
+        with tag("thead"), tag("tr"):
+            for title in ("Name", "Key", "Created", "Last used", ""):
+                tag_text("th", title)
+        with tag("tbody"):
+            for key in alive:
+                with tag("tr"):
+                    tag_text("td", key.name)
+                    tag_text("td", f"{key.prefix}…", "mono")
+                    with tag("td"):
+                        since(key.created_at)
+                    with tag("td"):
+                        since(key.last_used_at) if key.last_used_at else text("never", "s-muted")
+                    with tag("td"):
+                        button("Revoke", lambda key=key: _revoke(key, draw))
+
+
+async def _revoke(key: Key, draw: object) -> None:
+    if await confirm(f"Revoke {key.name}?", "Whoever uses it is locked out at once.", "Revoke"):
+        try:
+            services().keys.revoke(key.id)
+        except StropError as error:
+            failed(error.message)
+        assert callable(draw)
+        draw()
+
+
+async def _system() -> None:
+    found = await run.io_bound(devices)
+    with tag("section", "s-card", 'aria-labelledby="system"'):
+        tag_text("h2", "System", props='id="system"')
+        pairs = [("strop", __version__), ("Data folder", str(services().folder.path))]
+        for device in found or []:
+            memory = f"{size(device.memory_used_bytes)} of {size(device.memory_bytes)} used"
+            pairs.append((device.id, f"{device.name}, {memory}"))
+        facts((*pairs, *versions().items()))
