@@ -13,23 +13,31 @@ import logging
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from typing import Protocol
 
 import uvicorn
 from fastapi import FastAPI
 
 from strop import __version__
 from strop.api.app import create_app
+from strop.api.deployments import Deployments
 from strop.api.guard import is_loopback
+from strop.api.openai.results import ResultFiles
 from strop.api.services import Services, Settings
 from strop.data.rows import count_rows
 from strop.errors import ServerError
+from strop.jobs.evaluating import EvaluationRunner
 from strop.jobs.evaluations import EvaluationQueue
+from strop.jobs.launcher import LocalLauncher
 from strop.jobs.queue import JobQueue
+from strop.jobs.runner import Runner
+from strop.serve.supervisor import EngineProcess
 from strop.store.datafolder import DataFolder
 from strop.store.db import Database, open_database
 from strop.store.ingest import Ingester
@@ -42,6 +50,7 @@ log = logging.getLogger("strop.server")
 _LOG_BYTES = 10 * 1024 * 1024
 _GRACE_S = 5
 """Seconds that answers under way get to end in."""
+_UPKEEP_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -82,14 +91,22 @@ class Server:
             services = _services(folder, database, options)
             _refuse_open_door(services, options)
             listener = stack.enter_context(_bind(options.host, options.port))
-            url = f"http://{_shown(options.host)}:{listener.getsockname()[1]}"
-            asyncio.run(self._serve(create_app(services), listener, url, folder))
+            services.files.sweep()
+            for worker in _workers(services, options):
+                worker.start()
+                stack.callback(worker.close)
+            asyncio.run(self._serve(services, listener))
 
-    async def _serve(self, app: FastAPI, listener: socket.socket, url: str, folder: DataFolder) -> None:
-        http = _Http(app, lambda: self._announce(folder, url))
+    async def _serve(self, services: Services, listener: socket.socket) -> None:
+        url = f"http://{_shown(self._options.host)}:{listener.getsockname()[1]}"
+        http = _Http(create_app(services), lambda: self._announce(services.folder, url))
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, http.end)
-        await http.serve(sockets=[listener])
+        async with AsyncExitStack() as stack:
+            for part in (services.engine, services.deployments):
+                await part.start()
+                stack.push_async_callback(part.close)
+            await http.serve(sockets=[listener])
         log.info("stopped")
 
     def _announce(self, folder: DataFolder, url: str) -> None:
@@ -127,21 +144,72 @@ class _Http(uvicorn.Server):
         yield
 
 
+class _Worker(Protocol):
+    """A thread of the server."""
+
+    def start(self) -> None:
+        """Begin to work."""
+
+    def close(self) -> None:
+        """Stop, and wait until that is done."""
+
+
+class _Upkeep:
+    """Looks after what no request asks for: runs that somebody else trains, files that expire."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="strop-upkeep", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        self._thread.join()
+
+    def _loop(self) -> None:
+        while not self._closing.wait(_UPKEEP_S):
+            try:
+                self._services.ingester.refresh_all()
+                self._services.files.purge()
+            except Exception:  # the database is away, or full: that passes
+                log.exception("runs and files cannot be looked at")
+
+
 def _services(folder: DataFolder, database: Database, options: Options) -> Services:
     settings = Settings(loopback=options.loopback)
+    jobs = JobQueue(database)
+    engine = EngineProcess(folder.engine_socket, folder.path / "engine.log")
     return Services(
         database=database,
         folder=folder,
         files=FileStore(database, folder, count_rows, settings.max_upload_bytes),
-        jobs=JobQueue(database),
+        jobs=jobs,
         evaluations=EvaluationQueue(database, folder),
         ingester=Ingester(database, folder.path),
         secrets=SecretStore(database, folder.secret_key),
         keys=KeyStore(database),
-        deployments=None,  # type: ignore[arg-type]
-        engine=None,
+        deployments=Deployments(jobs, folder, engine),
+        engine=engine,
         settings=settings,
     )
+
+
+def _workers(services: Services, options: Options) -> Iterator[_Worker]:
+    results = ResultFiles(services.database, services.folder, services.files)
+    yield Runner(
+        services.jobs,
+        services.ingester,
+        LocalLauncher(),
+        services.secrets,
+        services.folder,
+        options.concurrency,
+        on_finished=results.of,
+    )
+    yield EvaluationRunner(services.evaluations, services.secrets)
+    yield _Upkeep(services)
 
 
 def _refuse_open_door(services: Services, options: Options) -> None:

@@ -27,13 +27,11 @@ MODEL = ModelState("m", "m", None, memory_bytes=1, cache_bytes=1, in_flight=3, q
 class FakeEngine:
     """A model process with two models, or none that answers."""
 
-    up: bool = True
+    up: bool | None = True
 
-    @property
-    def client(self) -> FakeEngine:
-        return self
-
-    async def state(self) -> EngineState:
+    async def state(self) -> EngineState | None:
+        if self.up is None:
+            return None
         if not self.up:
             raise Unavailable("the model process is not running")
         return EngineState((MODEL, MODEL), 2, 2, "cpu")
@@ -103,8 +101,9 @@ def test_metrics_tell_of_jobs_rollouts_models_and_tokens(client: TestClient, giv
     assert found["strop_info", __version__] == 1
 
 
-def test_metrics_come_without_a_model_process_too(client: TestClient, engine: FakeEngine) -> None:
-    engine.up = False
+@pytest.mark.parametrize("up", [False, None])
+def test_metrics_come_without_a_model_process_too(client: TestClient, engine: FakeEngine, up: bool | None) -> None:
+    engine.up = up
     assert numbers(client)["strop_jobs", "running"] == 0
 
 

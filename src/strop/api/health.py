@@ -42,9 +42,10 @@ async def metrics(request: Request, services: Provided) -> Response:
     counted = cast(Metrics, request.app.state.metrics)
     # A model process that is down or busy must not hide the other numbers.
     with suppress(Unavailable, TimeoutError):
-        state = await asyncio.wait_for(services.engine.client.state(), _PATIENCE_S)
+        state = await asyncio.wait_for(services.engine.state(), _PATIENCE_S)
+        models = state.models if state else ()
         counted.set_completions(
-            decoding=sum(model.in_flight for model in state.models), queued=sum(model.queued for model in state.models)
+            decoding=sum(model.in_flight for model in models), queued=sum(model.queued for model in models)
         )
     text = await run_in_threadpool(counted.text)
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

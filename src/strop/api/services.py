@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from strop.api.deployments import Deployments
 from strop.jobs.evaluations import EvaluationQueue
 from strop.jobs.queue import JobQueue
+from strop.serve.supervisor import EngineProcess
 from strop.store.datafolder import DataFolder
 from strop.store.db import Database
 from strop.store.ingest import Ingester
@@ -45,5 +45,5 @@ class Services:
     secrets: SecretStore
     keys: KeyStore
     deployments: Deployments
-    engine: Any  # serve.supervisor.EngineProcess
+    engine: EngineProcess
     settings: Settings = field(default_factory=Settings)
