@@ -6,6 +6,8 @@ import copy
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from strop.errors import InvalidRequest
 from strop.rewards.graders.shapes import (
@@ -303,6 +305,29 @@ def test_strange_values_are_accepted_or_refused_and_nothing_else(path: tuple[str
         parse_grader(grader)
     except InvalidRequest as error:
         assert error.param and error.param.startswith("grader.")
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=6)
+    | st.sampled_from(["python", "multi"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["type", "input", "x"]), inner),
+    max_leaves=6,
+)
+
+
+@settings(deadline=None)
+@given(st.sampled_from([CHECK, SIMILARITY, PYTHON, SCORE, LABEL]), st.data())
+def test_any_value_anywhere_is_accepted_or_refused(grader: dict[str, Any], data: st.DataObject) -> None:
+    changed = grader | {data.draw(st.sampled_from([*grader, "range", "sampling_params", "base_url"])): data.draw(JSON)}
+    for value in (changed, {"type": "multi", "graders": {"x": changed}, "calculate_output": "x"}):
+        try:
+            parse_grader(value)
+        except InvalidRequest as error:
+            assert error.param and error.param.startswith("grader")
 
 
 def test_the_place_begins_as_the_caller_says() -> None:

@@ -112,7 +112,7 @@ class _ModelPart:
 
     async def start(self) -> None:
         """Raises RewardError if the URL is out of bounds or the key is missing."""
-        self._endpoint.open()
+        await asyncio.to_thread(self._endpoint.open)  # It reads the certificates of the system.
 
     async def grade(self, sample: Values, item: Values, seed: int) -> Grade:
         """Grade one sample."""
