@@ -65,8 +65,11 @@ def contains(column: ColumnElement[str], folded: str) -> ColumnElement[bool]:
 
 
 def component(column: ColumnElement[str], name: str, dialect: str) -> ColumnElement[float | None]:
-    """The number that a column of JSON has under a name; null without it."""
+    """The number that a column of JSON has under a name; null without it.
+
+    Over SQLite a name with quotes or backslashes has none: its paths have no way to write one.
+    """
     if dialect == "sqlite":
-        path = sendable(name).replace('"', "")  # which its paths have no way to write
+        path = sendable(name).replace('"', "")
         return sa.func.json_extract(column, f'$."{path}"', type_=sa.Float(53))
     return sa.cast(sa.cast(column, sa.JSON).op("->>")(sendable(name)), sa.Float(53))
