@@ -36,13 +36,13 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def created(place: Path, model: dict[str, Any], **config: Any) -> EvaluationDir:
+def created(place: Path, model: dict[str, Any], data: str = "../rows.jsonl", **config: Any) -> EvaluationDir:
     tables = {
-        "rewards": [{"name": "exact", "source": "../reward.py:grade", "workers": 1}],
+        "rewards": [{"name": "exact", "source": data.replace("rows.jsonl", "reward.py:grade"), "workers": 1}],
         "sampling": {"max_prompt_tokens": 64, "max_completion_tokens": 8},
         **config,
     }
-    return EvaluationDir.create(place / "eval", {"model": model, "data": "../rows.jsonl", "config": tables})
+    return EvaluationDir.create(place / "eval", {"model": model, "data": data, "config": tables})
 
 
 def remote(url: str, **more: Any) -> dict[str, Any]:
@@ -66,6 +66,11 @@ def run(folder: EvaluationDir) -> int:
 
 def rows_of(folder: EvaluationDir) -> list[int]:
     return [json.loads(line)["line"] for line in folder.rollouts_file.read_text().splitlines()]
+
+
+def answers_of(folder: EvaluationDir) -> dict[tuple[int, int], str]:
+    lines = [json.loads(line) for line in folder.rollouts_file.read_text().splitlines()]
+    return {(line["line"], line["sample"]): line["messages"][0]["content"] for line in lines}
 
 
 def wait(condition: Callable[[], bool]) -> None:
@@ -111,6 +116,27 @@ def test_a_model_of_this_machine_is_evaluated_and_its_figures_are_left(place: Pa
     assert metrics["report"]["rows"] == 6
     assert metrics["report"]["pass_at"].keys() == {"1", "2"}
     assert sorted(rows_of(folder)) == sorted([1, 2, 3, 4, 5, 6] * 2)
+
+
+def test_a_deployment_answers_as_the_model_itself_does(place: Path) -> None:
+    model, settings = save_tiny_model("llama", place / "model"), {"eval": {"samples": 2, "temperature": 1.0}}
+    local = created(place / "local", {"kind": "folder", "source": "../../model"}, "../../rows.jsonl", **settings)
+    socket = place / "engine.sock"
+    deployed = {"kind": "deployment", "source": str(model), "name": "tiny", "socket": "../../engine.sock"}
+    served = created(place / "served", deployed, "../../rows.jsonl", **settings)
+    engine = subprocess.Popen(
+        [sys.executable, "-m", "strop.worker", "serve", str(socket), "--parent", str(os.getpid()), "--device", "cpu"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
+    )
+    try:
+        wait(socket.exists)
+        assert run(served) == 0, served.status()
+    finally:
+        engine.terminate()
+        engine.wait()
+    assert run(local) == 0
+    assert answers_of(served) == answers_of(local)
+    assert served.metrics()["metrics"]["response_length"] == local.metrics()["metrics"]["response_length"]  # type: ignore[index]
 
 
 def test_a_killed_process_goes_on_where_it_stopped(place: Path, holding: Holding) -> None:
