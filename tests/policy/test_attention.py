@@ -184,6 +184,15 @@ def test_prefill_hands_a_prompt_to_every_row_of_its_group() -> None:
         assert torch.equal(keys[row, :, :length], key[0, :, start : start + length])
 
 
+def test_long_prompts_give_what_short_ones_do_without_a_dense_mask() -> None:
+    lengths = [1030, 4]  # the first is long enough for the other kernel
+    slab = KvSlab(2)
+    slab.reserve(max(lengths))
+    query, key, value = tokens(sum(lengths), seed=12)
+    output = PrefillLayout(lengths, [[0], [1]], slab, CPU).attend(0, query, key, value, SCALE, None)
+    torch.testing.assert_close(output, PackedLayout(lengths, (), (), CPU).attend(0, query, key, value, SCALE, None))
+
+
 def test_a_slab_keeps_what_it_holds_when_it_grows() -> None:
     slab = KvSlab(2)
     slab.reserve(5)

@@ -134,6 +134,7 @@ class Engine:
         self._waiting.extend(_Sequence(request, index) for index in range(count))
         return request
 
+    @torch.inference_mode()
     def cancel(self, request: Request) -> None:
         """Forget a request between two steps; its rows are free at once."""
         self._waiting = deque(sequence for sequence in self._waiting if sequence.request is not request)
