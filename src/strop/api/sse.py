@@ -30,9 +30,10 @@ class EventStream(StreamingResponse):
 
     media_type = "text/event-stream"
 
-    def __init__(self, source: AsyncGenerator[bytes]) -> None:
+    def __init__(self, source: AsyncGenerator[bytes], status_code: int = 200) -> None:
+        """The description of the API takes the status from the default."""
         self._source = source
-        super().__init__(self._pinged())
+        super().__init__(self._pinged(), status_code)
 
     async def stream_response(self, send: Send) -> None:
         """Send the messages, and whatever happens then close their source."""
