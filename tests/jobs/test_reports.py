@@ -53,8 +53,22 @@ def test_a_step_is_reported_as_openai_does(job: Job) -> None:
     (errors,) = data["errors"]["graders"]
     assert (errors["name"], errors["type"]) == ("score", "multi")
     assert errors["train_python_grader_runtime_error_count"] == 3.0
-    assert errors["train_python_grader_server_error_mean"] == 1 / 32
+    assert errors["train_other_error_mean"] == 1 / 32
     assert data["timing"]["step"] == {"sampling": 1.5, "training": 2.0, "eval": 0.5, "full_iteration": 4.0}
+
+
+def test_the_parts_of_a_multi_grader_have_their_own_names_and_types(job: Job) -> None:
+    grader = {"type": "multi", "graders": {"near": {"type": "text_similarity"}, "judge": {"type": "score_model"}}}
+    request = {"method": {"reinforcement": {"grader": grader}}}
+    metrics = {"step": 1, "reward": 0.5, "reward/score": 0.5, "reward/score/near": 0.25, "reward/score/judge": 0.75}
+    failures = {"rollouts_errored": 3.0, "failures/judge": 2.0, "failures/variable": 1.0}
+    event = step_event(dataclasses.replace(job, request=request), {**metrics, **failures}, 9)
+    assert event.data is not None
+    found = [(entry["name"], entry["type"], entry["train_reward_mean"]) for entry in event.data["scores"]["graders"]]
+    assert found == [("score", "multi", 0.5), ("near", "text_similarity", 0.25), ("judge", "score_model", 0.75)]
+    (errors,) = event.data["errors"]["graders"]
+    assert errors["train_model_grader_server_error_count"] == 2.0
+    assert errors["train_invalid_variable_error_mean"] == 1 / 32
 
 
 def test_what_was_not_measured_is_null(job: Job) -> None:
@@ -70,6 +84,7 @@ def test_without_a_grader_in_the_request_the_type_is_python(job: Job) -> None:
     event = step_event(dataclasses.replace(job, request={}), METRICS, 9)
     assert event.data is not None
     assert event.data["scores"]["graders"][0]["type"] == "python"
+    assert event.data["errors"]["graders"][0]["train_python_grader_server_error_count"] == 1.0
 
 
 def test_a_checkpoint_is_reported_by_its_name(job: Job) -> None:

@@ -13,8 +13,15 @@ from strop.jobs.outcome import Outcome
 from strop.jobs.states import JobStatus
 from strop.types import Json
 
-_RUNTIME_ERRORS = ("exception", "load", "nan", "none", "size", "type")
-"""Causes of failures that lie in the code of a reward; the others lie in what runs it."""
+# OpenAI's kinds of errors by the cause of a failure; every other cause lies in what runs the grader.
+_FLAGS = {
+    **dict.fromkeys(("exception", "load", "nan", "none", "size", "type"), "python_grader_runtime_error"),
+    "formula": "formula_parse_error",
+    "judge": "model_grader_server_error",
+    "parse": "model_grader_parse_error",
+    "refusal": "model_grader_refusal_error",
+    "variable": "invalid_variable_error",
+}
 
 
 def step_event(job: Job, metrics: Mapping[str, Json], total_steps: int | None) -> NewEvent:
@@ -81,35 +88,43 @@ def _step_data(job: Job, metrics: Mapping[str, Json], total_steps: int | None) -
 
 
 def _scores(job: Job, metrics: Mapping[str, Json]) -> list[dict[str, Json]]:
-    """One entry for each reward component."""
+    """One entry for each reward component; the parts of a multi grader by their own names and types."""
     names = [name.removeprefix("reward/") for name in metrics if name.startswith("reward/")]
-    kind = _grader_type(job)
     return [
         {
-            "name": name,
+            "name": shown,
             "type": kind,
             "train_reward_mean": metrics.get(f"reward/{name}"),
             "valid_reward_mean": metrics.get(f"validation/reward/{name}"),
         }
         for name in names
+        for shown, kind in [_part(job, name)]
     ]
 
 
+def _part(job: Job, component: str) -> tuple[str, str]:
+    """Name and type of the grader behind a reward component."""
+    grader = _grader(job)
+    parts = grader.get("graders")
+    name = component.removeprefix(f"{job.config.rewards[0].name}/")
+    part = parts.get(name) if isinstance(parts, Mapping) else None
+    return (name, str(part.get("type"))) if isinstance(part, Mapping) else (component, _grader_type(job))
+
+
 def _errors(job: Job, metrics: Mapping[str, Json], samples: int) -> list[dict[str, Json]]:
-    """Failures by who is to blame. Which of several rewards failed is on the rollouts only."""
+    """Failures by kind. Which of several rewards failed is on the rollouts only."""
     if "rollouts_errored" not in metrics:
         return []
-    runtime = sum(metrics.get(f"failures/{cause}", 0.0) for cause in _RUNTIME_ERRORS)
-    counts = {
-        "python_grader_runtime_error": runtime,
-        "python_grader_server_error": metrics["rollouts_errored"] - runtime,
-    }
-    entry: dict[str, Any] = {
-        "name": " + ".join(reward.name for reward in job.config.rewards),
-        "type": _grader_type(job),
-    }
-    for kind, count in counts.items():
-        entry |= {f"train_{kind}_mean": count / samples, f"train_{kind}_count": count}
+    kind = _grader_type(job)
+    other = "python_grader_server_error" if kind == "python" else "other_error"
+    counts = dict.fromkeys(("python_grader_runtime_error", other), 0.0)
+    for name, count in metrics.items():
+        if name.startswith("failures/"):
+            flag = _FLAGS.get(name.removeprefix("failures/"), other)
+            counts[flag] = counts.get(flag, 0.0) + count
+    entry: dict[str, Any] = {"name": " + ".join(reward.name for reward in job.config.rewards), "type": kind}
+    for flag, count in counts.items():
+        entry |= {f"train_{flag}_mean": count / samples, f"train_{flag}_count": count}
     return [entry]
 
 
@@ -125,7 +140,12 @@ def _timing(metrics: Mapping[str, Json]) -> dict[str, Json]:
 
 def _grader_type(job: Job) -> str:
     """As the request has it; `python` where the rewards are functions."""
-    method = job.request.get("method")
-    reinforcement = method.get("reinforcement") if isinstance(method, Mapping) else None
-    grader = reinforcement.get("grader") if isinstance(reinforcement, Mapping) else None
-    return str(grader.get("type")) if isinstance(grader, Mapping) else "python"
+    return str(_grader(job).get("type", "python"))
+
+
+def _grader(job: Job) -> Mapping[str, Json]:
+    """The grader of the request; empty where it has none."""
+    found: Any = job.request
+    for key in ("method", "reinforcement", "grader"):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
