@@ -14,10 +14,12 @@ import uvicorn
 from openai import OpenAI
 
 from strop.api.app import create_app
+from strop.api.deployments import Deployments
 from strop.api.services import Services, Settings
 from strop.data.rows import count_rows
 from strop.jobs.evaluations import EvaluationQueue
 from strop.jobs.queue import JobQueue
+from strop.serve.supervisor import EngineProcess
 from strop.store.datafolder import DataFolder
 from strop.store.db import open_database
 from strop.store.ingest import Ingester
@@ -31,15 +33,17 @@ def services(folder: Path, url: str | None = None, **others: Any) -> Iterator[Se
     """The services of a data folder, without anything that runs by itself; `others` are added."""
     data = DataFolder.open(folder)
     database = open_database(url, data.path)
+    jobs = JobQueue(database)
+    engine = EngineProcess(data.engine_socket, data.path / "engine.log")
     values: dict[str, Any] = {
         "files": FileStore(database, data, count_rows),
-        "jobs": JobQueue(database),
+        "jobs": jobs,
         "evaluations": EvaluationQueue(database, data),
         "ingester": Ingester(database, data.path),
         "secrets": SecretStore(database, data.secret_key),
         "keys": KeyStore(database),
-        "deployments": None,
-        "engine": None,
+        "deployments": Deployments(jobs, data, engine),
+        "engine": engine,
         "settings": Settings(),
         **others,
     }
