@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from strop.errors import ModelError, NotFound, Unavailable
-from strop.policy.installed import installed_folder
 from strop.types import Json
 
 _SECONDS = 300.0
@@ -41,24 +40,17 @@ class PromptLengths:
         return self.lengths[round(share * (len(self.lengths) - 1))] if self.lengths else None
 
 
-def prompt_lengths(data: Path, model: str, template: Mapping[str, Json]) -> PromptLengths:
-    """Count the tokens of every prompt; remembered for a file that does not change.
+def prompt_lengths(data: Path, model: Path, template: Mapping[str, Json]) -> PromptLengths:
+    """Count the tokens of every prompt for the model in a folder; remembered for a file that does not change.
 
-    Raises ModelError where the model is not on this machine, or has no chat template, Unavailable
-    where it takes too long.
+    Raises ModelError where it has no tokenizer or no chat template, Unavailable where it takes too long.
     """
-    folder = installed_folder(model)
-    if folder is None:
-        raise ModelError(
-            f"{model} is not on this machine, so that its tokens cannot be counted; fetch it with: strop models pull",
-            param="model",
-        )
     if not data.is_file():
         raise NotFound("the file of this data set is gone; upload it again, and delete this one")
     if not _AT_WORK.acquire(timeout=_PATIENCE_S):
         raise Unavailable("the prompts of another file are being counted; try again in a moment", retry_after=10)
     try:
-        return _counted(str(folder), str(data), data.stat().st_mtime_ns, json.dumps(template, sort_keys=True))
+        return _counted(str(model), str(data), data.stat().st_mtime_ns, json.dumps(template, sort_keys=True))
     finally:
         _AT_WORK.release()
 

@@ -18,10 +18,12 @@ from strop.api.lengths import PromptLengths, prompt_lengths
 from strop.api.paging import After, Limit, Page, page
 from strop.api.rowpages import read_page
 from strop.api.services import Services, Settings
+from strop.api.sources import find_trained, is_trained
 from strop.data.rows import DataReport, check_rows, load_rows
 from strop.data.samples.catalogue import SAMPLES, Sample, Split, find_sample
 from strop.data.split import held_out_lines
-from strop.errors import InvalidRequest, StropError
+from strop.errors import InvalidRequest, ModelError, StropError
+from strop.policy.installed import installed_folder
 from strop.store.datasets import Dataset, DatasetStore
 from strop.types import Json, Row
 
@@ -273,7 +275,7 @@ def check_dataset(dataset_id: str, body: Check, services: Provided) -> CheckRepo
     if body.model is None:
         return report
     try:
-        report.prompts = _prompts(prompt_lengths(path, body.model, body.template), body)
+        report.prompts = _prompts(prompt_lengths(path, _model(services, body.model), body.template), body)
     except StropError as error:
         report.prompts_unknown = error.message
     return report
@@ -344,6 +346,20 @@ def _row(row: Row) -> RowObject:
 def _report(report: DataReport) -> CheckReport:
     found: dict[str, Json] = report.as_dict()
     return CheckReport(**{name: value for name, value in found.items() if name != "file"})
+
+
+def _model(services: Services, name: str) -> Path:
+    """Folder of a model. ModelError where it is not on this machine, NotFound for an unknown trained one."""
+    if is_trained(name):
+        return find_trained(services.jobs, services.folder, name).folder
+    folder = installed_folder(name)
+    if folder is None:
+        raise ModelError(
+            f"{name} is not on this machine, so that its tokens cannot be counted; "
+            f"fetch it with: strop models pull {name}",
+            param="model",
+        )
+    return folder
 
 
 def _prompts(found: PromptLengths, asked: Check) -> PromptReport:
