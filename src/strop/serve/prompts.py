@@ -14,7 +14,7 @@ from strop.types import Json, Message, ToolCall
 
 # Arguments of the call that renders a template: no options of a template itself.
 _RESERVED = frozenset(inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters) | {"messages"}
-_ROLES: Mapping[Json, str] = {
+_ROLES: Mapping[str, str] = {
     "developer": "system",
     "system": "system",
     "user": "user",
@@ -42,9 +42,10 @@ def prompt_ids(request: ChatRequest, tokenizer: PreTrainedTokenizerBase) -> tupl
 
 
 def _message(form: Mapping[str, Json], place: str) -> Message:
-    role = _ROLES.get(form.get("role"))
+    given = form.get("role")
+    role = _ROLES.get(given) if isinstance(given, str) else None
     if role is None:
-        raise InvalidRequest(f"{place}.role: {form.get('role')!r}; expected one of {', '.join(_ROLES)}", param=place)
+        raise InvalidRequest(f"{place}.role: {given!r}; expected one of {', '.join(_ROLES)}", param=place)
     calls = [_call(call, f"{place}.tool_calls[{index}]") for index, call in enumerate(form.get("tool_calls") or ())]
     content = _text(form.get("content"), f"{place}.content")
     return Message(role, content, tuple(calls), form.get("tool_call_id"), form.get("name"))
