@@ -13,7 +13,7 @@ from strop.api.answers import Answer, Deleted, RunId
 from strop.api.dependencies import Provided
 from strop.api.paging import After, Limit, Page, page
 from strop.api.services import Services
-from strop.api.strop.runfiles import BINARY, attachment, tree, whole_file
+from strop.api.strop.runfiles import BINARY, ZIP, attachment, tree, whole_file
 from strop.errors import Conflict, RunError
 from strop.store import queries
 from strop.store.archive import zip_files
@@ -96,7 +96,7 @@ def get_checkpoint(checkpoint_id: CheckpointId, services: Provided) -> Checkpoin
     )
 
 
-@router.get("/checkpoints/{checkpoint_id}/archive", response_class=StreamingResponse, responses=BINARY)
+@router.get("/checkpoints/{checkpoint_id}/archive", response_class=StreamingResponse, responses=ZIP)
 def download_checkpoint(checkpoint_id: CheckpointId, services: Provided) -> StreamingResponse:
     """All files of a checkpoint as a zip archive that is written while it is sent."""
     entry = _entry(services, checkpoint_id)

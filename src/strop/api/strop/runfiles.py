@@ -20,10 +20,14 @@ router = APIRouter()
 
 ALL_ROLLOUTS = "rollouts.jsonl"
 """The files of all steps one after the other; it is put together while it is sent."""
-BINARY: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
-}
-"""For `responses` of downloads."""
+
+
+def download(kind: str) -> dict[int | str, dict[str, Any]]:
+    """`responses` of a route that answers with a file."""
+    return {200: {"content": {kind: {"schema": {"type": "string", "format": "binary"}}}}}
+
+
+BINARY, ZIP = download("application/octet-stream"), download("application/zip")
 Folder = Annotated[str, Query(description="A folder inside; by default the folder of the run.")]
 
 
@@ -60,7 +64,7 @@ def list_files(run_id: RunId, services: Provided, folder: Folder = "") -> FileLi
     return FileList(run_id=run_id, folder=folder, data=[file_entry(entry) for entry in entries])
 
 
-@router.get("/runs/{run_id}/archive", response_class=StreamingResponse, responses=BINARY)
+@router.get("/runs/{run_id}/archive", response_class=StreamingResponse, responses=ZIP)
 def download_archive(run_id: RunId, services: Provided, folder: Folder = "") -> StreamingResponse:
     """All files of a run, or of a folder in it, as a zip archive that is written while it is sent."""
     files = tree(services, run_id)
