@@ -348,3 +348,15 @@ secrets = Table(
     Column("value", LargeBinary, nullable=False),  # encrypted: the key lies beside the database
     sqlite_autoincrement=True,
 )
+
+drafts = Table(
+    "drafts",
+    metadata,
+    _seq(),
+    _id(),
+    _time(),
+    _time("updated_at"),
+    Column("content", Text, nullable=False),  # JSON: what the wizard's fields hold
+    Column("job_id", Text),  # of the job that was made of it
+    sqlite_autoincrement=True,
+)
