@@ -56,7 +56,7 @@ def services(folder: Path, url: str | None = None, **others: Any) -> Iterator[Se
 @contextmanager
 def served(given: Services) -> Iterator[str]:
     """The base URL, `/v1` included."""
-    with socket.socket() as listener:
+    with socket.socket(proto=socket.IPPROTO_TCP) as listener:  # as `strop.app` makes it: answers are sent at once
         listener.bind(("127.0.0.1", 0))
         settings = uvicorn.Config(create_app(given), log_level="error", lifespan="off", timeout_graceful_shutdown=1)
         server = uvicorn.Server(settings)
