@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedTokenizerFast
 
 from strop.config import LoraConfig
+from strop.policy.checkpoint import save_weights
 from strop.policy.logprobs import token_logprobs
 from strop.policy.model import Policy, load_policy
 from strop.policy.prepare import adapt
@@ -139,6 +140,16 @@ def stir_adapters(policy: Policy, size: float = 0.1, seed: int = 7) -> None:
             if "lora_B" in name:
                 parameter.copy_(size * torch.randn(parameter.shape, generator=generator))
     policy.refresh()
+
+
+def save_tiny_adapter(base: Path, folder: Path, seed: int, targets: tuple[str, ...] | None = None) -> Path:
+    """Write an adapter over a saved model that changes what it says, and return its folder."""
+    policy = load_policy(str(base), "base", torch.device("cpu"), torch.float32)
+    settings = LoraConfig(r=4, alpha=8.0, targets=targets or "all-linear")
+    policy = adapt(policy, settings, seed, checkpoint=None, source=str(base))
+    stir_adapters(policy, seed=seed)
+    save_weights(policy, folder)
+    return folder
 
 
 class TinyModels:

@@ -8,27 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from models import SUPPORTED, TinyModels, random_ids, stir_adapters, tiny_lora_policy
-from strop.config import LoraConfig
+from models import SUPPORTED, TinyModels, random_ids, save_tiny_adapter, tiny_lora_policy
 from strop.errors import ModelError
 from strop.policy.attention import PackedLayout
 from strop.policy.checkpoint import save_weights
 from strop.policy.model import Policy, attach, load_policy
-from strop.policy.prepare import adapt
 from strop.policy.sampler import Engine
 from strop.types import SamplingParams
 
 CPU = torch.device("cpu")
-
-
-def save_adapter(base: Path, target: Path, seed: int, targets: tuple[str, ...] | None = None) -> Path:
-    """Write an adapter over the model in `base` that changes what it says."""
-    policy = load_policy(str(base), "base", CPU, torch.float32)
-    settings = LoraConfig(r=4, alpha=8.0, targets=targets or "all-linear")
-    policy = adapt(policy, settings, seed, checkpoint=None, source=str(base))
-    stir_adapters(policy, seed=seed)
-    save_weights(policy, target)
-    return target
 
 
 @torch.inference_mode()
@@ -42,7 +30,7 @@ def test_an_attached_adapter_gives_the_logits_of_the_adapter_loaded_alone(
     tiny: TinyModels, tmp_path: Path, kind: str
 ) -> None:
     folder, prompt = tiny.folder(kind), random_ids(12, 1)
-    adapter = save_adapter(folder, tmp_path, seed=1)
+    adapter = save_tiny_adapter(folder, tmp_path, seed=1)
     base = load_policy(str(folder), kind, CPU, torch.float32)
     before = logits(base, prompt)
     attached = attach(base, str(adapter), "adapter")
@@ -58,7 +46,7 @@ def test_the_weights_of_the_base_are_in_memory_once(tiny: TinyModels, tmp_path: 
     base = load_policy(str(folder), kind, CPU, torch.float32)
     logits(base, prompt)
     packed = base.frozen.packed_bytes
-    attached = [attach(base, str(save_adapter(folder, tmp_path / str(seed), seed)), "adapter") for seed in (1, 2)]
+    attached = [attach(base, str(save_tiny_adapter(folder, tmp_path / str(seed), seed)), "adapter") for seed in (1, 2)]
     for policy in attached:
         logits(policy, prompt)
         own = {tensor.data_ptr() for tensor in base.model.parameters()}
@@ -74,8 +62,8 @@ def test_engines_of_adapters_and_base_step_in_turn_without_touching_each_other(
 ) -> None:
     folder = tiny.folder("llama")
     base = load_policy(str(folder), "llama", CPU, torch.float32)
-    first = attach(base, str(save_adapter(folder, tmp_path / "1", 1)), "first")
-    second = attach(base, str(save_adapter(folder, tmp_path / "2", 2, ("q_proj", "down_proj"))), "second")
+    first = attach(base, str(save_tiny_adapter(folder, tmp_path / "1", 1)), "first")
+    second = attach(base, str(save_tiny_adapter(folder, tmp_path / "2", 2, ("q_proj", "down_proj"))), "second")
     params = SamplingParams(1.0, 16, seed=3)
 
     def alone(policy: Policy) -> list[list[int]]:
