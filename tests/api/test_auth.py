@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 
 from served import services
 from strop.api.app import create_app
-from strop.api.auth import RateLimit
+from strop.api.auth import COOKIE, RateLimit
 from strop.api.services import Services, Settings
 from strop.errors import RateLimited
 
@@ -49,6 +49,20 @@ def test_without_a_key_nothing_answers(client: TestClient, path: str) -> None:
     answer = client.get(path)
     assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
     assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_a_browser_shows_its_key_as_a_cookie(client: TestClient, given: Services) -> None:
+    cookie = {"cookie": f"{COOKIE}={given.keys.create('browser')[1]}"}
+    assert client.get("/v1/strop/keys", headers=cookie).status_code == 200
+    foreign = {**cookie, "origin": "http://evil.example"}
+    assert client.delete("/v1/files/file-x", headers=foreign).json()["error"]["code"] == "forbidden"
+    assert client.get("/v1/strop/keys", headers={"cookie": f"{COOKIE}=wrong"}).status_code == 401
+
+
+def test_who_looks_for_a_page_is_shown_where_to_log_in(client: TestClient) -> None:
+    answer = client.get("/experiments/x", headers={"accept": "text/html"}, follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/login")
+    assert client.get("/v1/files", headers={"accept": "text/html"}).status_code == 401
 
 
 def test_health_needs_no_key(client: TestClient) -> None:

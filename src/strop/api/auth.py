@@ -7,14 +7,20 @@ from collections.abc import Callable
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
+from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from strop.api.errors import answer
-from strop.errors import RateLimited, Unauthorized
+from strop.api.guard import foreign_page
+from strop.errors import Forbidden, RateLimited, Unauthorized
 from strop.store.keys import Key, KeyStore
 
-OPEN = frozenset({"/health"})
-"""Paths that need no key: whether the server lives, and nothing else."""
+LOGIN = "/login"
+"""Where a person shows a key; the browser keeps it in `COOKIE`."""
+COOKIE = "strop_key"
+OPEN = frozenset({"/health", LOGIN, "/ui/static/tokens.css"})
+"""Paths that need no key: whether the server lives, and where to show one."""
 
 
 class Auth:
@@ -33,16 +39,22 @@ class Auth:
             await self._app(scope, receive, send)
             return
         try:
-            key = await self._identify(Headers(scope=scope))
+            key = await self._identify(HTTPConnection(scope))
             self._limit.take(key.id)
-        except (Unauthorized, RateLimited) as refusal:
-            await answer(refusal)(scope, receive, send)
+        except (Forbidden, Unauthorized, RateLimited) as refusal:
+            response = RedirectResponse(LOGIN, 303) if _wants_page(scope, refusal) else answer(refusal)
+            await response(scope, receive, send)
             return
         scope.setdefault("state", {})["key"] = key.name
         await self._app(scope, receive, send)
 
-    async def _identify(self, headers: Headers) -> Key:
-        scheme, _, text = headers.get("authorization", "").partition(" ")
+    async def _identify(self, connection: HTTPConnection) -> Key:
+        scheme, _, text = connection.headers.get("authorization", "").partition(" ")
+        if not scheme and COOKIE in connection.cookies:
+            # A browser sends the cookie by itself, whatever page asks it to.
+            if (refusal := foreign_page(connection.scope, connection.headers)) is not None:
+                raise Forbidden(refusal)
+            scheme, text = "bearer", connection.cookies[COOKIE]
         if scheme.lower() != "bearer" or not text.strip():
             raise Unauthorized(
                 "this server needs a key: send `Authorization: Bearer sk-strop-…`; "
@@ -52,6 +64,13 @@ class Auth:
         if key is None:
             raise Unauthorized("the key is unknown or revoked; who runs the server makes one with `strop keys create`")
         return key
+
+
+def _wants_page(scope: Scope, refusal: Exception) -> bool:
+    """Whether a person without a key looks for a page, and is better shown where to log in."""
+    if scope["type"] != "http" or scope["method"] != "GET" or scope["path"].startswith("/v1/"):
+        return False
+    return isinstance(refusal, Unauthorized) and "text/html" in Headers(scope=scope).get("accept", "")
 
 
 class RateLimit:

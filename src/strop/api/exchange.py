@@ -30,7 +30,12 @@ _EVERYWHERE = {
     "referrer-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "x-frame-options": "DENY",
-    "content-security-policy": "frame-ancestors 'none'; base-uri 'self'; object-src 'none'; form-action 'self'",
+    # The toolkit of the pages puts its program into the page and compiles templates there.
+    "content-security-policy": (
+        "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
+        "img-src 'self' data: blob:; font-src 'self' data:; "
+        "frame-ancestors 'none'; base-uri 'self'; object-src 'none'; form-action 'self'"
+    ),
 }
 # Nothing of the API is for a browser to run or to keep.
 _API = {

@@ -75,8 +75,13 @@ def _refusal(scope: Scope) -> str | None:
     hosts = headers.getlist("host")
     if len(hosts) != 1 or not is_loopback(_name(hosts[0])):
         return f"this server answers on this machine only, as localhost, not as {', '.join(hosts) or 'nothing'}"
+    return foreign_page(scope, headers)
+
+
+def foreign_page(scope: Scope, headers: Headers) -> str | None:
+    """Why a request that a browser sends for a page of another site is refused; None for all others."""
     for origin in headers.getlist("origin"):
-        if urlsplit(origin).netloc.lower() != hosts[0].lower():
+        if urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
             return f"a page from {origin} may not use this server"
     site = headers.get("sec-fetch-site")
     if site is not None and site not in _OWN_SITE and not _link_followed(scope, headers):

@@ -7,9 +7,11 @@ from pathlib import Path
 from fastapi import FastAPI
 from nicegui import app as pages
 from nicegui import ui
+from nicegui.storage import Storage
 
 from strop.api.services import Services
 from strop.web.context import provide
+from strop.web.login import add_login
 from strop.web.pages import deployments, experiment, jobs, playground, settings
 
 STATIC = Path(__file__).parent / "static"
@@ -21,6 +23,9 @@ _RECONNECT_S = 60.0
 def mount(app: FastAPI, services: Services, storage_secret: str) -> None:
     """Serve the pages at `/`, beside the API. `storage_secret` signs the cookie that keeps the theme."""
     provide(services)
+    if not services.settings.loopback:
+        add_login(app, services.keys)
+    Storage.path = services.folder.path / "ui"
     pages.add_static_files("/ui/static", STATIC)
     ui.add_head_html(
         '<link rel="stylesheet" href="/ui/static/tokens.css"><script type="module" src="/ui/static/keys.js"></script>',
