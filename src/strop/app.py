@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 import signal
 import socket
 import sys
@@ -40,10 +41,12 @@ from strop.jobs.runner import Runner
 from strop.serve.supervisor import EngineProcess
 from strop.store.datafolder import DataFolder
 from strop.store.db import Database, open_database
+from strop.store.files import write_atomic
 from strop.store.ingest import Ingester
 from strop.store.keys import KeyStore
 from strop.store.secrets import SecretStore
 from strop.store.uploads import FileStore
+from strop.web.mount import mount
 
 log = logging.getLogger("strop.server")
 
@@ -99,7 +102,9 @@ class Server:
 
     async def _serve(self, services: Services, listener: socket.socket) -> None:
         url = f"http://{_shown(self._options.host)}:{listener.getsockname()[1]}"
-        http = _Http(create_app(services), lambda: self._announce(services.folder, url))
+        app = create_app(services)
+        mount(app, services, _cookie_key(services.folder))
+        http = _Http(app, lambda: self._announce(services.folder, url))
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, http.end)
         async with AsyncExitStack() as stack:
@@ -197,6 +202,16 @@ def _services(folder: DataFolder, database: Database, options: Options) -> Servi
     )
 
 
+def _cookie_key(folder: DataFolder) -> str:
+    """What signs the cookies of the pages; the same after a restart, so that browsers keep their settings."""
+    path = folder.path / "ui" / "cookie.key"
+    if not path.is_file():
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        write_atomic(path, secrets.token_hex(32))
+        path.chmod(0o600)
+    return path.read_text(encoding="ascii")
+
+
 def _workers(services: Services, options: Options) -> Iterator[_Worker]:
     results = ResultFiles(services.database, services.folder, services.files)
     yield Runner(
@@ -226,8 +241,9 @@ def _bind(host: str, port: int) -> socket.socket:
     if not 0 <= port < 2**16:  # the resolver would take it modulo 65536
         raise ServerError(f"--port {port}: no such port; ports go from 1 to 65535")
     try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind)
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # asyncio sends at once, without waiting 40 ms for more, only where the protocol is named.
+        listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except OSError as error:
