@@ -177,6 +177,7 @@ class _Upkeep:
     def _loop(self) -> None:
         while not self._closing.wait(_UPKEEP_S):
             try:
+                self._services.ingester.discover()
                 self._services.ingester.refresh_all()
                 self._services.files.purge()
             except Exception:  # the database is away, or full: that passes

@@ -44,7 +44,7 @@ def test_what_is_packed_comes_back_whatever_came_up_when(steps: list[dict[str, f
     for metrics in steps:
         names += [name for name in metrics if name not in names]
         packed.append(pack(metrics, names))
-    columns = unpack(packed, len(names))
+    columns = unpack(packed, len(names), range(len(names)))
     for place, name in enumerate(names):
         for step, value in zip(steps, columns[place], strict=True):
             assert value == step[name] if name in step else math.isnan(value)

@@ -130,13 +130,18 @@ def test_paths_in_the_data_folder_are_relative_so_that_it_may_move(tmp_path: Pat
     database.close()
 
 
-def test_runs_of_the_data_folder_are_discovered(ingester: Ingester, tmp_path: Path) -> None:
-    first = ingester.import_run(new_run(tmp_path / "runs" / "a").path)
-    new_run(tmp_path / "runs" / "b")
+def test_a_new_database_discovers_the_runs_of_the_data_folder(ingester: Ingester, tmp_path: Path) -> None:
+    paths = [new_run(tmp_path / "runs" / name).path for name in ("a", "b")]
     (tmp_path / "runs" / "c").mkdir()
     (tmp_path / "runs" / "c" / "config.toml").write_text("nonsense")
-    (second,) = ingester.discover()
-    assert second != first
+    found = ingester.discover()
+    assert found == [ingester.import_run(path) for path in paths]
+    assert ingester.discover() == []
+
+
+def test_a_run_that_was_forgotten_is_not_discovered(ingester: Ingester, tmp_path: Path) -> None:
+    _, second = (ingester.import_run(new_run(tmp_path / "runs" / name).path) for name in ("a", "b"))
+    ingester.forget(second)
     assert ingester.discover() == []
 
 

@@ -12,6 +12,9 @@ import typer
 from rich.table import Table
 
 from strop.cli.console import JsonOption, errors, output, print_json
+from strop.cli.options import DatabaseUrl, DataDir
+from strop.cli.remote import Remote, server_missing
+from strop.store.datafolder import DataFolder
 from strop.store.files import json_line, write_atomic
 from strop.store.rundir import RunDir, RunState
 from strop.types import Json
@@ -88,6 +91,45 @@ def export(
     else:
         write_atomic(out, text)
         errors.print(f"wrote {out}", markup=False)
+
+
+@app.command("import")
+def import_run(
+    run: Annotated[Path, typer.Argument(help="Run folder; it stays where it is.")],
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a run that `strop train` made in the server's lists.
+
+    A run that is being trained is followed. Importing it again changes nothing.
+
+    Example: `strop runs import runs/demo`
+    """
+    path, folder = RunDir.open(run).path.resolve(), DataFolder.open(data_dir)
+    if url := folder.server_url():
+        name = Remote(url).call("POST", "/v1/strop/runs/import", {"path": str(path)})["id"]
+    else:
+        name = _import(path, folder, database_url)
+    if as_json:
+        print_json({"id": name})
+    else:
+        output.print(name, markup=False)
+
+
+def _import(path: Path, folder: DataFolder, database_url: str | None) -> str:
+    """Do what the server does, while there is none."""
+    try:
+        from strop.store.db import open_database
+        from strop.store.ingest import Ingester
+    except ModuleNotFoundError as error:
+        raise server_missing(error) from None
+    with folder.lock():
+        database = open_database(database_url, folder.path)
+        try:
+            return Ingester(database, folder.path).import_run(path)
+        finally:
+            database.close()
 
 
 def sparkline(values: Sequence[float], width: int) -> str:

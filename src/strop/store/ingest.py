@@ -82,11 +82,16 @@ class Ingester:
         return name
 
     def discover(self) -> list[str]:
-        """Take in run folders of the data folder that the database does not know; their ids."""
-        found = [file.parent for file in sorted(self._data.runs.glob("*/config.toml"))]
+        """Take in the run folders of the data folder, where the database knows no run yet; their ids.
+
+        That is so for a new database, or one that was deleted. Later a run that is not known is one
+        that was forgotten.
+        """
         with self._database.read() as connection:
-            known = set(connection.scalars(sa.select(runs.c.path)))
-        return [name for path in found if self._data.stored(path) not in known for name in self._try_import(path)]
+            if connection.scalar(sa.select(runs.c.seq).limit(1)) is not None:
+                return []
+        found = sorted(self._data.runs.glob("*/config.toml"))
+        return [name for file in found for name in self._try_import(file.parent)]
 
     def refresh(self, run_id: str) -> bool:
         """Take in what is new of a run; whether anything was.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from statistics import fmean
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from strop.store.queries.curves import MAX_POINTS, metric_names, series
+from strop.store.queries.curves import MAX_POINTS, series
+from strop.store.queries.live import steps_after
 from strop.store.tables import runs, steps
 
 _RECENT = 20
@@ -50,9 +50,7 @@ def sampled_tokens(connection: Connection, run_id: str) -> int:
 
 def _seconds_a_step(connection: Connection, run_id: str, step: int) -> float | None:
     """Mean over the newest steps of all that was timed in them."""
-    names = [name for name in metric_names(connection, run_id) if name.startswith("time/")]
-    sums: Counter[int] = Counter()
-    for curve in series(connection, run_id, names, first=max(step - _RECENT + 1, 1)).values():
-        for at, value in zip(curve["steps"], curve["values"], strict=True):
-            sums[at] += value
-    return fmean(sums.values()) if sums else None
+    newest = steps_after(connection, run_id, max(step - _RECENT, 0), _RECENT)
+    timed = [[value for name, value in found["metrics"].items() if name.startswith("time/")] for found in newest]
+    sums = [sum(values) for values in timed if values]
+    return fmean(sums) if sums else None
