@@ -13,9 +13,10 @@ from strop.api.services import Services
 from strop.web.context import provide
 from strop.web.login import add_login
 from strop.web.pages import deployments, experiment, jobs, playground, settings
+from strop.web.pages.evaluations import board, detail, new
 
 STATIC = Path(__file__).parent / "static"
-PAGES = (jobs, experiment, deployments, playground, settings)
+PAGES = (jobs, experiment, deployments, playground, settings, board, new, detail)
 """Imported so that their pages are known."""
 _RECONNECT_S = 60.0
 

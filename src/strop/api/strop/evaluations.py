@@ -177,7 +177,7 @@ class ComparisonObject(Answer):
 @router.post("")
 def create_evaluation(body: EvaluationRequest, services: Provided) -> EvaluationObject:
     """Put an evaluation into the queue. Its rows are answered and scored in a process of its own."""
-    return _object(services.evaluations.create(new_evaluation(body, services)), services)
+    return evaluation_object(services.evaluations.create(new_evaluation(body, services)), services)
 
 
 @router.get("", responses=NOT_MODIFIED, response_model=Page[EvaluationObject])
@@ -192,7 +192,7 @@ def list_evaluations(
     found = services.evaluations.list(limit=limit + 1, after=after, status=status or ())
     if (known := cached.unchanged([_stamp(evaluation) for evaluation in found])) is not None:
         return known
-    return page([_object(evaluation, services) for evaluation in found], limit)
+    return page([evaluation_object(evaluation, services) for evaluation in found], limit)
 
 
 @router.get("/compare")
@@ -218,8 +218,8 @@ def compare_evaluations(
             param="other",
         )
     return ComparisonObject(
-        base=_object(first, services),
-        other=_object(second, services),
+        base=evaluation_object(first, services),
+        other=evaluation_object(second, services),
         figures=ComparisonFigures(**asdict(figures)),
         notes=_notes(first, second),
         data=[PairObject(**pair) for pair in pairs[:limit]],
@@ -238,7 +238,7 @@ def retrieve_evaluation(
     if (known := cached.unchanged(_stamp(evaluation), status)) is not None:
         return known
     return EvaluationDetails(
-        **_object(evaluation, services).model_dump(),
+        **evaluation_object(evaluation, services).model_dump(),
         message=status.get("message"),
         rows_failed=status.get("rows_failed", 0),
         rows_per_second=status.get("rows_per_second"),
@@ -272,13 +272,13 @@ def list_rows(
 @router.post("/{evaluation_id}/cancel")
 def cancel_evaluation(evaluation_id: EvaluationId, services: Provided) -> EvaluationObject:
     """End an evaluation. What is done stays."""
-    return _object(services.evaluations.cancel(evaluation_id), services)
+    return evaluation_object(services.evaluations.cancel(evaluation_id), services)
 
 
 @router.post("/{evaluation_id}/resume")
 def resume_evaluation(evaluation_id: EvaluationId, services: Provided) -> EvaluationObject:
     """Go on with one that failed or was cancelled; rows that are done are not done again."""
-    return _object(services.evaluations.resume(evaluation_id), services)
+    return evaluation_object(services.evaluations.resume(evaluation_id), services)
 
 
 @router.delete("/{evaluation_id}")
@@ -288,7 +288,8 @@ def delete_evaluation(evaluation_id: EvaluationId, services: Provided) -> Delete
     return Deleted(object="evaluation", id=evaluation_id)
 
 
-def _object(evaluation: Evaluation, services: Services) -> EvaluationObject:
+def evaluation_object(evaluation: Evaluation, services: Services) -> EvaluationObject:
+    """An evaluation as clients and pages see it."""
     figures = evaluation.metrics or {}
     found = figures.get("report") or _report_so_far(evaluation, services)
     return EvaluationObject(

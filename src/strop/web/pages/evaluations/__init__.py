@@ -1,0 +1,1 @@
+"""`/evaluations`: models measured on held-out rows, and two of them compared."""

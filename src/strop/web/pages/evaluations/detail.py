@@ -1,0 +1,201 @@
+"""`/evaluations/{id}` and `/evaluations/compare`: figures, and row by row what was answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from nicegui import ui
+
+from strop.api.strop.evaluations import (
+    ComparisonObject,
+    EvaluationObject,
+    RowObject,
+    compare_evaluations,
+    evaluation_object,
+    list_rows,
+)
+from strop.errors import StropError
+from strop.web.context import Address, services
+from strop.web.pages.evaluations.figures import bars, interval
+from strop.web.theme import badge, button, facts, page, tag, tag_text, text
+
+REFRESH_S = 2.0
+PAGE_ROWS = 20
+SORTS = {"line": "file order", "-reward": "best first", "reward": "worst first"}
+CHANGES = {"-change": "most improved first", "change": "most worsened first", "line": "file order"}
+_SURE = 0.05
+
+
+@ui.page("/evaluations/compare")
+def compare_page() -> None:
+    """Two evaluations on the rows that both answered."""
+    address = Address.of_page()
+    base, other = address.values.get("base", ""), address.values.get("other", "")
+    with page("Compare evaluations", "Evaluations"):
+        tag_text("h1", "Compare evaluations")
+        sort = address.values.get("sort", "-change")
+        try:
+            found = compare_evaluations(services(), base, other, sort if sort in CHANGES else "-change", PAGE_ROWS)
+        except StropError as error:
+            tag_text("p", error.message, "s-error")
+            return
+        _comparison(found)
+        with tag("div", "s-row"):
+            tag_text("h2", "Row by row", "s-grow")
+            chosen = ui.select(CHANGES, value=sort, label="Sort").props("outlined dense")
+            chosen.on_value_change(lambda event: _again(address, event.value))
+        for pair in found.data:
+            _side_by_side([(found.base.model, pair.base), (found.other.model, pair.other)], pair.change)
+
+
+def _again(address: Address, sort: str) -> None:
+    address.set({"sort": sort})
+    ui.navigate.reload()
+
+
+def _comparison(found: ComparisonObject) -> None:
+    figures = found.figures
+    with tag("section", "s-card"):
+        tag_text("h2", _verdict(found))
+        facts(
+            (
+                (found.base.model, interval(figures.before)),
+                (found.other.model, interval(figures.after)),
+                ("Change of the reward", interval(figures.change, signed=True)),
+                ("Change of the pass rate", interval(figures.pass_change, signed=True)),
+                ("Rows", f"{figures.better} better, {figures.worse} worse, {figures.equal} equal of {figures.rows}"),
+                ("Chance of that by luck", f"p = {figures.p_value:.2g}, by flipping signs"),
+            )
+        )
+        for note in found.notes:
+            tag_text("p", note, "s-note")
+        models = [(entry.model, entry.report.components if entry.report else {}) for entry in (found.base, found.other)]
+        names = list(dict.fromkeys(name for _, components in models for name in components))
+        bars(models, names)
+
+
+def _verdict(found: ComparisonObject) -> str:
+    """The state of the race, in the words that people use for it."""
+    change, sure = found.figures.change, found.figures.p_value < _SURE
+    if not sure:
+        return f"{found.other.model} and {found.base.model} are within chance of each other"
+    leads, trails = (found.other, found.base) if change.mean > 0 else (found.base, found.other)
+    return f"{leads.model} outperforms {trails.model}"
+
+
+@ui.page("/evaluations/{evaluation_id}")
+def evaluation_page(evaluation_id: str) -> None:
+    """One evaluation."""
+    address = Address.of_page()
+    try:
+        entry = evaluation_object(services().evaluations.get(evaluation_id), services())
+    except StropError as error:
+        with page("Not found", "Evaluations"):
+            tag_text("h1", "Not found")
+            tag_text("p", error.message, "s-empty")
+        return
+    with page(entry.name, "Evaluations"):
+        head = tag("section", "s-column")
+        shown: list[EvaluationObject] = []
+
+        def refresh() -> None:
+            now = evaluation_object(services().evaluations.get(evaluation_id), services())
+            if [now] != shown:
+                shown[:] = [now]
+                head.clear()
+                with head:
+                    _head(now)
+
+        refresh()
+        Rows(entry.id, address)
+        if entry.status in ("queued", "running"):
+            ui.timer(REFRESH_S, refresh)
+
+
+def _head(entry: EvaluationObject) -> None:
+    with tag("div", "s-row"):
+        tag_text("h1", entry.name)
+        badge(entry.status)
+        text(f"{entry.rows_done} of {entry.rows_total or '?'} rows", "s-muted")
+    if entry.reason:
+        tag_text("p", entry.reason, "s-error" if entry.status == "failed" else "s-note")
+    report = entry.report
+    if report is None:
+        tag_text("p", "Figures come with the first rows.", "s-empty")
+        return
+    with tag("section", "s-card"):
+        passes = tuple((f"pass@{k}", interval(estimate)) for k, estimate in report.pass_at.items())
+        facts((("Reward", interval(report.reward)), *passes, ("Rows scored", f"{report.scored} of {report.rows}")))
+        bars([(entry.model, report.components)], list(report.components))
+
+
+class Rows:
+    """Answers by row, page by page."""
+
+    def __init__(self, evaluation: str, address: Address) -> None:
+        self._evaluation = evaluation
+        self._address = address
+        with tag("div", "s-row"):
+            tag_text("h2", "Row by row", "s-grow")
+            self._search = ui.input("Search prompts", value=address.values.get("search", "")).props("outlined dense")
+            self._search.props("debounce=250 data-search").on_value_change(self._changed)
+            self._sort = ui.select(SORTS, value=address.values.get("sort", "line"), label="Sort").props(
+                "outlined dense"
+            )
+            self._sort.on_value_change(self._changed)
+        self._box = tag("div", "s-column")
+        self._more = button("Show more", self._further)
+        self._last: str | None = None
+        self._draw(None)
+
+    def _changed(self, event: Any) -> None:
+        self._address.set(
+            {"search": self._search.value, "sort": "" if self._sort.value == "line" else self._sort.value}
+        )
+        self._box.clear()
+        self._draw(None)
+
+    def _further(self) -> None:
+        self._draw(self._last)
+
+    def _draw(self, after: str | None) -> None:
+        found = list_rows(
+            self._evaluation,
+            services(),
+            sort=self._sort.value or "line",
+            limit=PAGE_ROWS,
+            after=after,
+            search=self._search.value or None,
+        )
+        self._last = found.last_id
+        self._more.set_visibility(found.has_more)
+        with self._box:
+            for row in found.data:
+                _side_by_side([("", row)], None)
+            if not found.data and after is None:
+                tag_text("p", "No row here.", "s-empty")
+
+
+def _side_by_side(columns: Sequence[tuple[str, RowObject]], change: float | None) -> None:
+    """A row with its answers, one column a model."""
+    first = columns[0][1]
+    with tag("article", "s-card"):
+        with tag("div", "s-row"):
+            tag_text("h3", f"Row {first.row}", "s-grow")
+            if change is not None:
+                tag_text("span", f"{change:+.3f}", "mono")
+        for message in first.prompt:
+            if message["role"] == "user":
+                tag_text("pre", str(message["content"]), "s-turn s-turn--user")
+        with tag("div", "s-columns").style(f"--columns: {len(columns)}"):
+            for model, row in columns:
+                with tag("div", "s-column"):
+                    worth = row.failure or ("–" if row.reward is None else f"{row.reward:.3f}")
+                    text(f"{model} {worth}, {row.passed} of {row.samples} pass", "s-small s-muted")
+                    for answer in row.answers:
+                        content = str(answer.messages[-1]["content"]) if answer.messages else ""
+                        reward = "–" if answer.reward is None else f"{answer.reward:.2f}"
+                        with tag("div", "s-turn s-turn--assistant"):
+                            text(reward, "mono s-small s-muted")
+                            tag_text("pre", content)
