@@ -86,16 +86,15 @@ def get_metrics(
     last: LastStep = None,
     points: Annotated[int, Query(ge=2, le=MAX_POINTS, description="At most about so many; extremes stay.")] = 500,
     smoothing: Annotated[float, Query(ge=0, lt=1, description="Weight of the past in the moving average.")] = 0.0,
-) -> SeriesList | Response:
+) -> Response:
     """Curves of a run. They are smoothed over all steps first, then cut to the range, then thinned out."""
     services.ingester.refresh(run_id)
     with services.database.read() as connection:
         if (known := cached.unchanged(*stamp(connection, run_id))) is not None:
             return known
         found = queries.series(connection, run_id, name, first=first, last=last, points=points, smoothing=smoothing)
-        data = {key: Series.model_construct(None, **curve) for key, curve in found.items()}
         newest = newest_step(connection, run_id)
-        return SeriesList.model_construct(run_id=run_id, newest_step=newest, data=data)
+    return cached.encoded({"object": "run.metrics", "run_id": run_id, "newest_step": newest, "data": found})
 
 
 def _described(name: str) -> MetricName:

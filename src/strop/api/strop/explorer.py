@@ -188,7 +188,7 @@ def list_prompts(
 @router.get("/runs/{run_id}/prompts/{row}/heatmap", responses=NOT_MODIFIED, response_model=HeatMap)
 def get_heat_map(
     run_id: RunId, row: RowId, services: Provided, cached: Cached, first: FirstStep = None, last: LastStep = None
-) -> HeatMap | Response:
+) -> Response:
     """Every attempt at a prompt, by step and sample."""
     services.ingester.refresh(run_id)
     with services.database.read() as connection:
@@ -196,15 +196,17 @@ def get_heat_map(
             return known
         found = queries.heat_map(connection, run_id, row, first=first, last=last)
     rewards = [cell["reward"] for cell in found if cell["reward"] is not None]
-    return HeatMap.model_construct(
-        run_id=run_id,
-        row=row,
-        steps=sorted({cell["step"] for cell in found}),
-        samples=max((cell["sample"] + 1 for cell in found), default=0),
-        lowest=min(rewards, default=None),
-        highest=max(rewards, default=None),
-        cells=[Cell.model_construct(**cell) for cell in found],
-    )
+    shown = {
+        "object": "run.heat_map",
+        "run_id": run_id,
+        "row": row,
+        "steps": sorted({cell["step"] for cell in found}),
+        "samples": max((cell["sample"] + 1 for cell in found), default=0),
+        "lowest": min(rewards, default=None),
+        "highest": max(rewards, default=None),
+        "cells": found,
+    }
+    return cached.encoded(shown)
 
 
 @router.get("/runs/{run_id}/rollouts")
