@@ -24,6 +24,10 @@ class Unreachable(RunError):
     """A run is being trained, but by no process that could be watched or stopped from here."""
 
 
+_TICK_S = 0.02
+"""How exactly the system knows when a process was started."""
+
+
 @dataclass(frozen=True)
 class Process:
     """A training process."""
@@ -39,10 +43,11 @@ class Launcher(Protocol):
     def launch(self, run_folder: Path, env: Mapping[str, str], token: int) -> Process:
         """Start one. It outlives this process. OSError where that is not possible."""
 
-    def find(self, run_folder: Path) -> Process | None:
-        """The one that trains a run at this moment, whoever started it.
+    def find(self, run_folder: Path, known: Process | None = None) -> Process | None:
+        """The one that trains a run at this moment, whoever started it; or `known`, as it was once
+        launched, if that is about to.
 
-        Raises Unreachable where one does, but out of our reach.
+        Raises Unreachable where one trains it that is out of our reach.
         """
 
     def poll(self, process: Process) -> int | None:
@@ -58,6 +63,16 @@ class _Found:
 
     run: RunDir
     handle: psutil.Process
+
+    @property
+    def lives(self) -> bool:
+        """Whether it is there, and what we take it for."""
+        if self.run.trainer() == self.handle.pid:
+            return True
+        try:  # it may not have the lock yet, or not any more
+            return self.handle.is_running() and str(self.run.path) in self.handle.cmdline()
+        except psutil.Error:
+            return False
 
 
 class LocalLauncher:
@@ -75,22 +90,21 @@ class LocalLauncher:
         self._children[child.pid] = child
         return _process(psutil.Process(child.pid))  # there until it is polled, even if it has ended
 
-    def find(self, run_folder: Path) -> Process | None:
-        """The process that holds the lock of the run."""
+    def find(self, run_folder: Path, known: Process | None = None) -> Process | None:
+        """The process that holds the lock of the run; or `known`, on its way there."""
         run = RunDir(run_folder)
         pid = run.trainer()
         if pid is None:
-            return None
+            return known if known and self._is_there(run, known) else None
+        if pid in self._children:
+            return _process(psutil.Process(pid))
         try:
-            handle = psutil.Process(pid)
-            process = _process(handle)
+            found = self._found[pid] = _Found(run, psutil.Process(pid))
+            return _process(found.handle)
         except psutil.NoSuchProcess:
             if run.trainer() is None:
                 return None
             raise Unreachable(f"{run_folder} is being trained by process {pid}, which is not on this machine") from None
-        if pid not in self._children:
-            self._found[pid] = _Found(run, handle)
-        return process
 
     def poll(self, process: Process) -> int | None:
         """Of a child by waiting for it; of another process by the lock of its run."""
@@ -101,7 +115,7 @@ class LocalLauncher:
                 del self._children[process.pid]
             return code
         found = self._found.get(process.pid)
-        if found is not None and found.run.trainer() == process.pid:
+        if found is not None and found.lives:
             return None
         self._found.pop(process.pid, None)
         return UNKNOWN_EXIT
@@ -114,9 +128,21 @@ class LocalLauncher:
             child.send_signal(number)  # which sends nothing once it was waited for
             return
         found = self._found.get(process.pid)
-        if found is not None and found.run.trainer() == process.pid:
+        if found is not None and found.lives:
             with suppress(psutil.NoSuchProcess):
                 found.handle.send_signal(number)
+
+    def _is_there(self, run: RunDir, known: Process) -> bool:
+        if known.pid in self._children:
+            return self._children[known.pid].poll() is None
+        try:
+            found = _Found(run, psutil.Process(known.pid))
+            if abs(found.handle.create_time() - known.started_at) > _TICK_S or not found.lives:
+                return False
+        except psutil.Error:
+            return False
+        self._found[known.pid] = found
+        return True
 
 
 def _process(handle: psutil.Process) -> Process:

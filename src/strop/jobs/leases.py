@@ -62,9 +62,10 @@ class Leases:
         Its new token is also above `fence`, that of its run folder.
         """
         token = max(job.token, fence) + 1
+        unchanged = sa.and_(jobs.c.status == job.status, _same_wish(job))
         return self._write(
             job,
-            sa.and_(jobs.c.status == job.status, jobs.c.wanted.is_not_distinct_from(job.wanted)),
+            unchanged,
             told,
             {**values, "token": token, "lease_owner": self.owner, "lease_expires_at": self._expiry()},
         )
@@ -72,12 +73,12 @@ class Leases:
     def beat(self, job: Job) -> None:
         """Show that the holder lives. Raises LeaseLost."""
         values = {"lease_expires_at": self._expiry()}
-        if self._write(job, sa.true(), (), values, durable=False) is None:
+        if self._write(job, self._held(), (), values, durable=False) is None:
             raise _lost(job)
 
     def change(self, job: Job, told: Sequence[NewEvent] = (), **values: Any) -> Job:
         """Write as the holder, and tell of it. Raises LeaseLost."""
-        changed = self._write(job, sa.true(), told, values)
+        changed = self._write(job, self._held(), told, values)
         if changed is None:
             raise _lost(job)
         return changed
@@ -91,8 +92,7 @@ class Leases:
         values = {"wanted": None, "lease_owner": None, "lease_expires_at": None, **values, "status": status}
         if status.finished:
             values["finished_at"] = self._queue.clock()
-        unchanged = jobs.c.wanted.is_not_distinct_from(job.wanted)
-        settled = self._write(job, unchanged, told, values)
+        settled = self._write(job, sa.and_(self._held(), _same_wish(job)), told, values)
         if settled is None:
             self.beat(job)  # raises LeaseLost if it is that
             raise WishChanged(f"job {job.id}: a client asked for something else")
@@ -100,7 +100,7 @@ class Leases:
 
     def release(self, job: Job) -> None:
         """Give the job up as it is, for any runner to take at once. Nothing where the lease was lost."""
-        self._write(job, sa.true(), (), {"lease_owner": None, "lease_expires_at": None})
+        self._write(job, self._held(), (), {"lease_owner": None, "lease_expires_at": None})
 
     def told(self, job: Job) -> tuple[int, frozenset[int]]:
         """What events told of: the newest step, -1 before the first, and the checkpoints."""
@@ -130,8 +130,15 @@ class Leases:
             add_events(connection, job.seq, told, self._queue.clock())
             return to_job(row)
 
+    def _held(self) -> Any:
+        return jobs.c.lease_owner == self.owner
+
     def _expiry(self) -> float:
         return self._queue.clock() + self._duration_s
+
+
+def _same_wish(job: Job) -> Any:
+    return jobs.c.wanted.is_not_distinct_from(job.wanted)
 
 
 def _lost(job: Job) -> LeaseLost:

@@ -127,21 +127,25 @@ class Runner:
         if work is None:
             if not self._may_take(job) or (work := Work.take_over(self._tools, job)) is None:
                 return
-            self._works[job.id] = work
             log.info("job %s is taken over", job.id)
-        if not work.tick(work.job if work.job.token != job.token else job):
+            self._keep(work)
+        elif not work.tick(job):
             self._finish(work)
 
     def _begin(self, job: Job) -> None:
         work = Work.begin(self._tools, job)
         if work is not None:
-            self._works[job.id] = work
             log.info("job %s is begun", job.id)
-            if not work.tick(work.job):
-                self._finish(work)
+            self._keep(work)
+
+    def _keep(self, work: Work) -> None:
+        """Take care of a job from now on, beginning at once."""
+        self._works[work.job.id] = work
+        if work.job.status is not JobStatus.RUNNING or not work.tick(work.job):
+            self._finish(work)
 
     def _finish(self, work: Work) -> None:
-        del self._works[work.job.id]
+        self._works.pop(work.job.id, None)
         self._complaints.pop(work.job.id, None)
         log.info("job %s is %s", work.job.id, work.job.status)
         if work.job.status.finished:

@@ -40,6 +40,8 @@ class Work:
         self._recorded = False
         self._exit_code: int | None = None
         """Of a process that has ended, until that was written down."""
+        self._paused_unwatched = False
+        """The machine was shut down, say, and nobody asked for a pause of the job."""
         self._start_at = tools.monotonic()
         self._asked: tuple[str, float] | None = None
         self._complaint = ""
@@ -72,10 +74,13 @@ class Work:
             if fault := prepare_run(tools.folder, claimed):
                 work._settle(fault)
             return work
+        work._paused_unwatched = work._run.status().get("state") == RunState.PAUSED
+        if work._adopt_living() or work._paused_unwatched:
+            return work
+        # From here on none of an older token begins to train; but one may have begun just now.
         work._run.raise_fence(claimed.token)
-        state = work._run.status().get("state", RunState.STARTING)
-        never_started = claimed.pid is None and state == RunState.STARTING
-        if not work._adopt_living() and state != RunState.PAUSED and not never_started:
+        never_started = claimed.pid is None and work._run.status().get("state", RunState.STARTING) == RunState.STARTING
+        if not work._adopt_living() and not never_started:
             work._exit_code = UNKNOWN_EXIT
         return work
 
@@ -126,7 +131,10 @@ class Work:
             self._adopt(process)
 
     def _adopt_living(self) -> bool:
-        process = self._tools.launcher.find(self._run.path)
+        """Take on a process that trains the run, or that was started for that, if there is one."""
+        pid, started_at = self.job.pid, self.job.pid_started_at
+        known = Process(pid, started_at) if pid is not None and started_at is not None else None
+        process = self._tools.launcher.find(self._run.path, known)
         if process is not None:
             self._adopt(process)
         return process is not None
@@ -192,13 +200,13 @@ class Work:
         """No process is at work: see what that means."""
         if self._run.config_file.is_file():
             self._follow()
-        free = shutil.disk_usage(self._tools.folder.path).free
-        outcome = judge(self._run.status(), exit_code, self.job.wanted, free)
+        status = self._run.status()
+        outcome = judge(status, exit_code, self.job.wanted, shutil.disk_usage(self._tools.folder.path).free)
         if outcome.status is None:
             self._retry(outcome)
-        else:
+        elif not (self._paused_unwatched and status.get("state") == RunState.PAUSED and not self.job.wanted):
             self._settle(outcome)
-        self._process, self._exit_code = None, None
+        self._process, self._exit_code, self._paused_unwatched = None, None, False
 
     def _retry(self, outcome: Outcome) -> None:
         """Start again later, or give up."""
