@@ -13,9 +13,10 @@ from strop.api import errors, health
 from strop.api.auth import Auth, RateLimit
 from strop.api.errors import CATCH_ALL, METHODS, no_such_path
 from strop.api.exchange import Exchange
-from strop.api.guard import ContentTypes, Guard
+from strop.api.guard import Guard
 from strop.api.metrics import Metrics
 from strop.api.openai import chat, files, graders, jobs, models
+from strop.api.payload import Payload
 from strop.api.services import Services
 from strop.api.strop import (
     checkpoints,
@@ -76,7 +77,7 @@ def create_app(services: Services) -> FastAPI:
 def _wrap(app: FastAPI, services: Services) -> None:
     """Put middleware around the app; what is added last sees a request first."""
     settings = services.settings
-    app.add_middleware(ContentTypes)
+    app.add_middleware(Payload)
     if settings.loopback:
         app.add_middleware(Guard)
     else:

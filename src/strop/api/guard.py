@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from strop.api.errors import answer, envelope
+from strop.api.errors import answer
 from strop.errors import Forbidden
 
 _SAFE = ("GET", "HEAD")
@@ -32,26 +32,6 @@ class Guard:
             await self._app(scope, receive, send)
         else:
             await answer(Forbidden(refusal))(scope, receive, send)
-
-
-class ContentTypes:
-    """ASGI middleware: under /v1, bodies are JSON or forms with files.
-
-    Pages may send text and simple forms anywhere without asking, but not JSON.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].startswith("/v1/"):
-            headers = Headers(scope=scope)
-            kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-            if has_body(headers) and kind not in ("application/json", "multipart/form-data"):
-                problem = f"the body is {kind or 'of no content type'}; send application/json"
-                await envelope(415, problem, "unsupported_media_type")(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
 
 
 def has_body(headers: Headers) -> bool:
