@@ -128,6 +128,7 @@ class _Http(uvicorn.Server):
             uvicorn.Config(
                 app,
                 log_config=None,
+                lifespan="on",  # the pages need theirs: a failure must not pass for none
                 access_log=False,  # ours leaves queries out
                 server_header=False,
                 timeout_graceful_shutdown=_GRACE_S,
