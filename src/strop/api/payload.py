@@ -27,7 +27,7 @@ class Payload:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
-        if not scope["path"].startswith("/v1/") or not has_body(headers):
+        if not scope.get("path", "").startswith("/v1/") or not has_body(headers):
             await self._app(scope, receive, send)
             return
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
