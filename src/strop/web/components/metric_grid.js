@@ -48,6 +48,7 @@ export default {
               <button class="s-chart-tool" :aria-label="'Download ' + chart.title + ' as PNG'" @click="png(chart)">PNG</button>
               <button class="s-chart-tool" :aria-label="'Download ' + chart.title + ' as CSV'" @click="csv(chart)">CSV</button>
             </figcaption>
+            <p v-if="empty(chart)" class="s-small s-muted s-chart-empty">No values yet.</p>
             <div :ref="(element) => hold(chart, element)" class="s-chart-canvas" role="img" :aria-label="described(chart)"></div>
             <p v-if="chart.hint" class="s-small s-muted">{{ chart.hint }}</p>
           </figure>
@@ -248,6 +249,11 @@ export default {
       const steps = Object.values(lines).flatMap((line) => line.steps);
       if (!steps.length) return;
       this.$emit("step", steps.reduce((best, other) => (Math.abs(other - step) < Math.abs(best - step) ? other : best)));
+    },
+
+    empty(chart) {
+      this.version;
+      return this.series.size > 0 && this.lines(chart).every((line) => !line.points?.steps.length);
     },
 
     latest(chart) {

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+from strop.errors import NotFound
 from strop.web.charts import OVERVIEW
 from strop.web.components import ChartGroup, MetricGrid
 from strop.web.context import Address
 from strop.web.pages.tabs.metrics import settings_of
+from strop.web.pages.tabs.snapshot import Snapshot
 from strop.web.pages.tabs.subject import Subject
 from strop.web.theme import facts, tag, tag_text
 
@@ -28,6 +32,7 @@ def build(subject: Subject, address: Address) -> None:
         on_step=step,
     )
     config = subject.run["config"]
+    Snapshot(subject)
     with tag("div", "s-grid s-wide"):
         with tag("section", "s-card"):
             tag_text("h2", "Configuration")
@@ -45,14 +50,21 @@ def _configuration(subject: Subject, config: dict[str, Any]) -> list[tuple[str, 
         ("Status", subject.state),
         ("Training mode", "LoRA" if train["method"] == "lora" else "full fine-tuning"),
         ("Base model", config["model"]),
-        ("Training dataset", data["train"]),
-        ("Evaluation dataset", data["validation"] or "none"),
+        ("Training dataset", _dataset(subject, data["train"])),
+        ("Evaluation dataset", _dataset(subject, data["validation"]) if data["validation"] else "none"),
         ("Batch size", str(train["batch_size"])),
         ("Learning rate", rate if isinstance(rate, str) else f"{rate:g}"),
         ("Epochs", str(train["epochs"])),
         ("Seed", str(config["seed"])),
         ("Run folder", str(subject.services.ingester.folder(subject.run_id or ""))),
     ]
+
+
+def _dataset(subject: Subject, path: str) -> str:
+    """What a person called an uploaded file; the path of any other."""
+    with suppress(NotFound):
+        return subject.services.files.get(Path(path).name).filename
+    return path
 
 
 def _learning(config: dict[str, Any]) -> list[tuple[str, str]]:

@@ -1,0 +1,70 @@
+"""The newest evaluation figures of a run, of all steps or of a range."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nicegui import ui
+
+from strop.store import queries
+from strop.web.pages.tabs.subject import Subject
+from strop.web.theme import facts, tag, tag_text
+
+REFRESH_S = 4.0
+ROWS = (
+    ("Advantages", "advantages"),
+    ("Eval response lengths", "validation/response_length"),
+    ("Eval reward", "validation/reward"),
+    ("Eval solve rate", "validation/solve_rate"),
+)
+
+
+class Snapshot:
+    """A card; the step that each figure is of stands beside it."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self._shown: object = None
+        with tag("section", "s-card", 'aria-label="Evaluation snapshot"'):
+            with tag("div", "s-row"):
+                tag_text("h2", "Evaluation snapshot", "s-grow")
+                self._first = self._number("First step")
+                self._last = self._number("Last step")
+            self._box = tag("div")
+        self.refresh()
+        if subject.active:
+            ui.timer(REFRESH_S, self.refresh)
+
+    def _number(self, label: str) -> ui.number:
+        field = ui.number(label, min=0, precision=0).props("outlined dense clearable").classes("s-short")
+        field.on_value_change(lambda: self.refresh())
+        return field
+
+    def refresh(self) -> None:
+        """Read the newest figures within the range."""
+        subject = self._subject
+        with subject.services.database.read() as connection:
+            found = queries.series(
+                connection,
+                subject.run_id or "",
+                [name for _, name in ROWS],
+                first=_step(self._first.value),
+                last=_step(self._last.value),
+            )
+        rows = tuple((label, _newest(found[name])) for label, name in ROWS)
+        if rows == self._shown:
+            return
+        self._shown = rows
+        self._box.clear()
+        with self._box:
+            facts(rows)
+
+
+def _step(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def _newest(curve: Any) -> str:
+    if not curve["steps"]:
+        return "not measured"
+    return f"{curve['values'][-1]:.4g} at step {curve['steps'][-1]}"
