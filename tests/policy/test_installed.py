@@ -22,7 +22,8 @@ def test_a_folder_is_installed_and_an_unknown_name_is_not(tmp_path: Path) -> Non
     folder = make(tmp_path / "model", config__json={})
     assert installed_folder(str(folder)) == folder
     assert installed_folder("nobody/nothing-of-that-name") is None
-    assert installed_folder("not a name at all!") is None
+    for name in ("not a name at all!", "x" * 5000, "a\0b", "/" + "x" * 300):
+        assert installed_folder(name) is None
 
 
 def test_a_wheel_that_was_not_converted_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

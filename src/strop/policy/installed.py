@@ -14,7 +14,10 @@ from strop.types import Json
 
 def installed_folder(name: str) -> Path | None:
     """Folder of a model that can be loaded without fetching it; `name` is of the catalogue, the hub, or a folder."""
-    folder = local_folder(name)
+    try:
+        folder = local_folder(name)
+    except OSError:  # longer than a path can be
+        return None
     if folder:
         return folder
     entry = find_entry(name)

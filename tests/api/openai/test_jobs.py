@@ -137,6 +137,16 @@ def test_a_bad_request_names_its_field(
     assert param is None or error.param == param
 
 
+def test_a_grader_that_is_nested_without_end_is_refused(client: OpenAI, model: Path) -> None:
+    body = {"model": str(model), "training_file": upload(client), "method": method("here")}
+    nested = '{"type": "multi", "calculate_output": "a", "graders": {"a": ' * 400 + "1" + "}}" * 400
+    content = json.dumps(body).replace('"here"', nested)
+    headers = {"content-type": "application/json"}
+    response = httpx.post(f"{client.base_url}fine_tuning/jobs", content=content, headers=headers)
+    assert response.status_code == 400
+    assert "nested too deep" in response.json()["error"]["message"]
+
+
 def test_a_file_for_something_else_cannot_be_trained_on(client: OpenAI, model: Path) -> None:
     file = client.files.create(file=("notes.txt", b"hello"), purpose="user_data")
     assert "was uploaded for 'user_data'" in refused(client, model, training_file=file.id).message

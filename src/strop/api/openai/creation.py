@@ -40,7 +40,10 @@ def create_job(request: JobRequest, services: Services, key: str | None, repeate
 
     OpenAI's client sends a request anew, and says so, when it got no answer to it.
     """
-    body = {**request.model_dump(mode="json", exclude_unset=True), KEY: key}
+    try:
+        body = {**request.model_dump(mode="json", exclude_unset=True), KEY: key}
+    except ValueError as error:  # what no grader is like
+        raise InvalidRequest(f"the request is nested too deep: {error}") from None
     with _one_at_a_time:
         earlier = _earlier(body, services) if repeated else None
         return earlier or _create(request, body, services)
