@@ -225,7 +225,7 @@ def grade(sample, item):
         ({"rows": None}, "rows"),
         ({"dataset_id": "ds_x"}, "rows"),
         ({"rows": [{"prompt": ""}]}, "rows[0]"),
-        ({"rows": [{"prompt": "x", "odd": "\ud800"}]}, "rows[0]"),
+        ({"rows": [{"prompt": "x", "deep": json.loads("[" * 70 + "]" * 70)}]}, "rows[0]"),
         ({"answers": [["a"]]}, "answers"),
         ({"answers": [[], ["a"]]}, "answers[0]"),
         ({"rows": [{"prompt": "no reference"}]}, "answers"),
