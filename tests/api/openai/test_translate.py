@@ -261,6 +261,12 @@ def test_judges_of_this_server_are_found_and_the_others_get_their_key(
     assert part.get("base_url") == url
 
 
+def test_azures_grade_for_failures_is_said_to_have_no_effect() -> None:
+    multi = {"type": "multi", "graders": {"a": STRING_CHECK}, "calculate_output": "a", "invalid_grade": 0.0}
+    made = order(method=reinforcement(multi))
+    assert "invalid_grade has no effect" in made.notes[0]
+
+
 def test_a_grader_that_cannot_be_read_is_refused_at_once() -> None:
     error = refusal(method=reinforcement({"type": "string_check", "name": "a", "input": "x", "reference": "y"}))
     assert error.param == "method.reinforcement.grader.operation"

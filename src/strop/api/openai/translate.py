@@ -136,6 +136,11 @@ def translate(request: JobRequest, seed: int, library: Library) -> Order:
             "response_format is not enforced while sampling: an answer that is no JSON of that form counts as the "
             "graders find it"
         )
+    if method.grader and "invalid_grade" in method.grader:
+        notes.append(
+            "invalid_grade has no effect: an answer that cannot be graded has no reward here, and its group is "
+            "left out of the step"
+        )
     return Order(base, _parsed(tables), files, tuple(notes))
 
 

@@ -14,8 +14,9 @@ from strop.types import Json
 Default = TypeVar("Default")
 _REQUIRED: Any = object()
 
-IGNORED = ("id", "pass_threshold")
-"""Keys of evals, which documents show on graders for fine-tuning too."""
+IGNORED = ("id", "pass_threshold", "invalid_grade")
+"""Keys of evals, which documents show on graders for fine-tuning too; and Azure's grade for failures,
+which here give none at all."""
 
 
 def refuse(where: str, why: str) -> InvalidRequest:
