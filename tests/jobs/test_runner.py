@@ -373,6 +373,18 @@ def test_a_failure_that_a_restart_cannot_mend_says_what_to_do(code: str, status:
     assert server.steps(job) == [1, 2, 3, 4]
 
 
+def test_a_damaged_checkpoint_costs_its_steps_only(server: Server) -> None:
+    runner = server.runner(plan={"steps": 8, "ends": [{"step": 7, "how": "fail", "status": {"code": "disk_full"}}]})
+    job = server.queue.create(new_job())
+    assert server.finish(runner, job).status is JobStatus.PAUSED
+    run = server.run_of(job)
+    (run.checkpoints / "step-000006" / "weights.json").write_text("{}")
+    server.queue.resume(job.id)
+    assert server.finish(runner, job).status is JobStatus.SUCCEEDED
+    assert "step-000006" in run.training_log.read_text()
+    assert server.steps(job) == [line["step"] for line in run.metrics()] == list(range(1, 9))
+
+
 def test_a_secret_that_is_missing_is_named_and_goes_to_the_process_once_it_is_there(server: Server) -> None:
     reward = config().rewards[0].model_copy(update={"env": ("JUDGE_KEY",)})
     job = server.queue.create(NewJob("case", "tiny", config().model_copy(update={"rewards": (reward,)})))
