@@ -55,6 +55,15 @@ def page(title: str, place: str = "") -> Iterator[None]:
     """The frame of a page. Inside it, the page's own content is built; `place` is its entry in the header."""
     ui.page_title(f"{title} · strop")
     dark = ui.dark_mode(_theme().dark)
+    with ui.context.client.layout as layout:  # beside Quasar's <main>, which holds the content
+        with tag("div", "s-top") as top:
+            _header(place, dark)
+        top.move(layout, 0)
+    with tag("div", "s-main", 'id="main" tabindex="-1"'):
+        yield
+
+
+def _header(place: str, dark: ui.dark_mode) -> None:
     with tag("a", "s-skip", 'href="#main"'):
         text("Skip to the content")
     with tag("header", "s-header"):
@@ -66,8 +75,6 @@ def page(title: str, place: str = "") -> Iterator[None]:
                     link.props('aria-current="page"')
         _theme_button(dark)
         _help_button()
-    with tag("main", "s-main", 'id="main"'):
-        yield
 
 
 def _theme() -> Theme:
