@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 class Body(BaseModel):
     """A JSON object with known keys only. `model_dump(exclude_unset=True)` is what was sent."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     @model_validator(mode="before")
     @classmethod

@@ -157,6 +157,11 @@ def test_a_file_is_checked_by_line_without_being_stored(client: TestClient, serv
     assert len(server.files.list()) == before
 
 
+def test_a_file_to_check_may_be_larger_than_other_bodies(client: TestClient) -> None:
+    content = (json.dumps({"prompt": "x" * 1000}) + "\n").encode() * 6000
+    assert client.post("datasets/check", files={"file": ("rows.jsonl", content)}).json()["rows"] == 6000
+
+
 def test_prompts_over_a_limit_are_counted_for_a_model_at_hand(
     client: TestClient, server: Services, tmp_path: Path
 ) -> None:

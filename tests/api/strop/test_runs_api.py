@@ -153,8 +153,8 @@ def test_the_code_of_rewards_is_shown_where_it_is_one(client: TestClient, tmp_pa
     second = '\n[[rewards]]\nname = "other"\nsource = "../secret.txt:grade"\n'
     run.config_file.write_text(text.replace('source = "reward.py', 'source = "../reward.py') + second)
     run_id = client.post("runs/import", json={"path": str(run.path)}).json()["id"]
-    code = get(client, f"runs/{run_id}/rewards")
-    assert [(reward["name"], reward["code"]) for reward in code] == [
+    code = get(client, f"runs/{run_id}/rewards")["data"]
+    assert [(reward["id"], reward["code"]) for reward in code] == [
         ("score", "def score(sample, item): return 1"),
         ("other", None),
     ]

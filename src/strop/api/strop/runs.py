@@ -118,7 +118,9 @@ class ImportRequest(Body):
 class RewardCode(Answer):
     """A reward function of a run."""
 
-    name: str
+    object: Literal["run.reward"] = "run.reward"
+    id: str
+    """Its name in metrics and files."""
     weight: float
     source: str
     """As in config.toml."""
@@ -163,7 +165,8 @@ def get_run(run_id: RunId, services: Provided, cached: Cached) -> RunDetails | R
     """A run with configuration, status and metrics, as its folder is at this moment."""
     services.ingester.refresh(run_id)
     with services.database.read() as connection:
-        if (known := cached.unchanged(*stamp(connection, run_id))) is not None:
+        job = _jobs(connection, [{"id": run_id}])
+        if (known := cached.unchanged(*stamp(connection, run_id), *job.values())) is not None:
             return known
         return _details(services, connection, run_id)
 
@@ -181,14 +184,15 @@ def forget_run(run_id: RunId, services: Provided) -> Deleted:
 
 
 @router.get("/runs/{run_id}/rewards")
-def list_reward_code(run_id: RunId, services: Provided) -> list[RewardCode]:
+def list_reward_code(run_id: RunId, services: Provided) -> Page[RewardCode]:
     """The reward functions of a run with their code, as far as the server can see it."""
     with services.database.read() as connection:
         config = parse_config(queries.run(connection, run_id)["config"])
-    return [
-        RewardCode(name=reward.name, weight=reward.weight, source=reward.source, code=_code(services, reward.source))
+    found = [
+        RewardCode(id=reward.name, weight=reward.weight, source=reward.source, code=_code(services, reward.source))
         for reward in config.rewards
     ]
+    return page(found, len(found))
 
 
 def _code(services: Services, source: str) -> str | None:
