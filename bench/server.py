@@ -6,7 +6,8 @@
 
 Fifty runs with a million rollouts of 24 to 200 tokens are made on disk; one of them has 10,000
 steps. They are imported, then each kind of request is timed on its own, in random order over
-runs and prompts. The database has to be empty.
+runs and prompts: first the queries alone, then over HTTP from a server in a process of its own.
+The database has to be empty.
 """
 
 from __future__ import annotations
@@ -14,159 +15,103 @@ from __future__ import annotations
 import argparse
 import random
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import httpx
 import psutil
 from sqlalchemy import Connection
 
-from strop.config import parse_config
 from strop.store import queries
-from strop.store.db import Database, open_database
-from strop.store.files import json_line
+from strop.store.db import open_database
 from strop.store.ingest import Ingester
 from strop.store.queries import PromptFilter, RolloutFilter
-from strop.store.rundir import RunDir, RunState
+from synthetic_runs import METRICS, ROWS, RUNS, build
 
-RUNS = 50
-LONG_STEPS = 10_000
-PROMPTS, SAMPLES, ROWS = 4, 8, 200
-"""Prompts a step, rollouts of each, rows of the data."""
 TRIES = 200
+INGEST_TARGET = 20_000
 MiB = 2**20
 
-WORDS = [
-    *("the", "a", "number", "of", "which", "is", "so", "that", "we", "can", "see", "from", "this", "answer", "if"),
-    *("it", "then", "has", "more", "and", "less", "than", "what", "was"),
-]
-METRICS = [
-    *(f"{kind}{part}" for part in ("", "/form", "/fact") for kind in ("reward", "max_reward", "solve_rate")),
-    *("reward_group_std", "frac_reward_zero_std", "response_length", "response_length_clip_ratio", "entropy"),
-    *("rollouts_errored", "advantages", "loss", "grad_norm", "learning_rate", "clip_ratio", "kl_loss"),
-    *("sampler_trainer_gap", "prompts_dropped", "time/sample", "time/reward", "time/train", "tokens_per_second"),
-]
-
-
-Request = Callable[[Connection], object]
+Rows = Mapping[str, Sequence[str]]
+"""Prompts of each run, the one of 10,000 steps first."""
 
 
 @dataclass(frozen=True)
-class Timing:
-    """One line of the table."""
+class Request:
+    """A kind of request."""
 
     name: str
-    seconds: list[float]
-    target_ms: float | None = None
+    ask: Callable[[], object]
+    target_ms: float | None = 50
 
-    def __str__(self) -> str:
-        cuts = statistics.quantiles(self.seconds, n=20)
+    def measure(self) -> str:
+        """A line of the table: median and 95th percentile, and whether the latter meets the target."""
+        seconds = []
+        for _ in range(TRIES if self.target_ms else TRIES // 20):
+            start = time.perf_counter()
+            self.ask()
+            seconds.append(time.perf_counter() - start)
+        cuts = statistics.quantiles(seconds, n=20)
         p50, p95 = cuts[9] * 1000, cuts[18] * 1000
-        target = "" if self.target_ms is None else f"{self.target_ms:6.0f} ms  {verdict(p95 < self.target_ms)}"
-        return f"{self.name:<44} {p50:8.1f} {p95:8.1f}   {target}"
+        target = f"{self.target_ms:6.0f}  {verdict(p95 < self.target_ms)}" if self.target_ms else ""
+        return f"{self.name:<44} {p50:8.1f} {p95:8.1f} {target}"
 
 
 def verdict(met: bool) -> str:
     return "met" if met else "MISSED"
 
 
-# Run folders
-
-
-def build(folder: Path, rollouts: int, chance: random.Random) -> list[Path]:
-    """Fifty run folders; a third of all rollouts belongs to the one with 10,000 steps."""
-    tails = [tail(chance) for _ in range(4000)]
-    long = min(rollouts * 32 // 100, LONG_STEPS * PROMPTS * SAMPLES)
-    short = (rollouts - long) // (RUNS - 1)
-    paths = [folder / f"run-{number:02}" for number in range(RUNS)]
-    for path in paths:
-        count = long if path == paths[0] else short
-        steps = max(count // (PROMPTS * SAMPLES), 1)
-        build_run(path, steps, LONG_STEPS if path == paths[0] else steps, tails, chance)
-    return paths
-
-
-def build_run(path: Path, with_rollouts: int, steps: int, tails: list[str], chance: random.Random) -> None:
-    reward = {"name": "score", "source": "reward.py:score"}
-    config = parse_config({"name": path.name, "model": "smollm2-135m", "data": {"train": "rows"}, "rewards": [reward]})
-    run = RunDir.create(path, config)
-    prompts = [prompt(number, chance) for number in range(ROWS)]
-    with open(run.metrics_file, "w", encoding="utf-8") as metrics:
-        for step in range(1, steps + 1):
-            if step <= with_rollouts:  # not through `write_rollouts`, which waits for the disk
-                lines = rollout_lines(step, prompts, tails, chance)
-                run.rollout_file(step).write_text("".join(lines), encoding="utf-8")
-            values = {name: chance.random() for name in METRICS}
-            if step % 50 == 0:
-                values |= {f"validation/{name}": chance.random() for name in METRICS[:9]}
-            metrics.write(json_line({"step": step, **values}))
-    run.set_status(RunState.SUCCEEDED, step=steps, total_steps=steps)
-
-
-def rollout_lines(step: int, prompts: list[str], tails: list[str], chance: random.Random) -> Iterator[str]:
-    for row in chance.sample(range(ROWS), PROMPTS):
-        for sample in range(SAMPLES):
-            form, fact = chance.random(), chance.randrange(2)
-            yield (
-                f'{{"step":{step},"row":"{row:012x}","line":{row + 1},"sample":{sample},"reward":{form + fact},'
-                f'"components":{{"form":{form},"fact":{fact}}},"weights":{{"form":1.0,"fact":1.0}},'
-                f'"advantage":{form - 0.5},{prompts[row]},{chance.choice(tails)}\n'
-            )
-
-
-def prompt(number: int, chance: random.Random) -> str:
-    system, user = " ".join(chance.choices(WORDS, k=20)), " ".join(chance.choices(WORDS, k=50))
-    turns = [{"role": "system", "content": system}, {"role": "user", "content": f"Question {number}: {user}"}]
-    ids = chance.choices(range(49_152), k=90)
-    return f"{json_line({'prompt': turns, 'prompt_ids': ids})[1:-2]}"
-
-
-def tail(chance: random.Random) -> str:
-    """The part of a rollout line that is the same wherever it stands: what the model said."""
-    tokens = chance.randint(24, 200)
-    failed = chance.random() < 0.01
-    rest = {
-        "stop_reason": "length" if tokens == 200 else "stop",
-        "failure": {"cause": "timeout", "message": "no answer in 10 s", "detail": ""} if failed else None,
-        "messages": [{"role": "assistant", "content": " ".join(chance.choices(WORDS, k=tokens))}],
-        "token_ids": chance.choices(range(49_152), k=tokens),
-        "sampled_mask": [1] * tokens,
-        "sampler_logprobs": [round(-chance.expovariate(1), 6) for _ in range(tokens)],
-        "entropy": 1.234567,
-        "logs": "",
-        "timing": {"sample": 1.2345, "reward": 0.0123},
-    }
-    return json_line(rest)[1:-1]
-
-
-# Measuring
-
-
-def ingest(database: Database, folder: Path, paths: list[Path]) -> list[str]:
+def ingest(folder: Path, url: str | None, paths: Sequence[Path]) -> Rows:
+    database = open_database(url, folder)
     ingester, process = Ingester(database, folder), psutil.Process()
     names: list[str] = []
     start = time.perf_counter()
     for path in paths:
         names.append(ingester.import_run(path))
         if len(names) in (1, RUNS // 2, RUNS):
-            print(f"{len(names):3} runs in, {process.memory_info().rss / MiB:6.0f} MiB resident")
+            print(f"{len(names):3} runs taken in, {process.memory_info().rss / MiB:6.0f} MiB resident", flush=True)
     seconds = time.perf_counter() - start
     with database.read() as connection:
         taken = sum(queries.count_rollouts(connection, name) for name in names)
+        rows = {name: [row["row"] for row in queries.prompts_page(connection, name, limit=ROWS)] for name in names}
     rate = taken / seconds
-    print(f"ingest: {taken:,} rollouts in {seconds:.1f} s = {rate:,.0f} a second (20,000: {verdict(rate >= 20_000)})")
+    met = verdict(rate >= INGEST_TARGET)
+    print(f"{taken:,} rollouts in {seconds:.1f} s: {rate:,.0f} a second, target {INGEST_TARGET:,}  {met}")
     start = time.perf_counter()
     ingester.refresh_all()
-    print(f"a look at {RUNS} runs of which none changed: {(time.perf_counter() - start) * 1000:.1f} ms\n")
-    return names
+    print(f"looking for news of {RUNS} runs without any: {(time.perf_counter() - start) * 1000:.1f} ms")
+    if database.dialect == "sqlite":
+        print(f"database of {(folder / 'strop.db').stat().st_size / MiB:,.0f} MiB")
+    database.close()
+    return rows
 
 
-def requests(rows: dict[str, list[str]], chance: random.Random) -> list[tuple[str, Request, float | None]]:
-    """Each kind of request, with its target in milliseconds. `rows` has the prompts of each run."""
+def direct(folder: Path, url: str | None, rows: Rows, chance: random.Random) -> None:
+    """Time the queries themselves."""
+    database = open_database(url, folder)
+
+    def read(query: Callable[[Connection], object]) -> object:
+        with database.read() as connection:
+            return query(connection)
+
+    table(
+        [Request(name, partial(read, query), target) for name, query, target in _queries(rows, chance)],
+        psutil.Process(),
+    )
+    database.close()
+
+
+def _queries(rows: Rows, chance: random.Random) -> Iterator[tuple[str, Callable[[Connection], object], float | None]]:
     long, *short = rows
-    page, prompts = queries.rollouts_page, queries.prompts_page
+    page, prompts, series = queries.rollouts_page, queries.prompts_page, queries.series
+    anchors: dict[str, list[str]] = {}
 
     def run() -> str:
         return chance.choice(short)
@@ -174,67 +119,99 @@ def requests(rows: dict[str, list[str]], chance: random.Random) -> list[tuple[st
     def heat_map(connection: Connection) -> object:
         return queries.heat_map(connection, name := run(), chance.choice(rows[name]))
 
-    def deep_page(connection: Connection) -> object:
-        anchor = chance.choice(anchors(connection, name := run()))
-        return page(connection, name, after=anchor)
+    def known(connection: Connection, name: str) -> str:
+        if name not in anchors:
+            anchors[name] = [found["id"] for found in page(connection, name, sort="-step", limit=1000)]
+        return chance.choice(anchors[name])
 
-    def anchors(connection: Connection, name: str) -> list[str]:
-        if name not in known:
-            known[name] = [found["id"] for found in page(connection, name, sort="-step", limit=1000)]
-        return known[name]
+    def deep(connection: Connection) -> object:
+        return page(connection, name := run(), after=known(connection, name))
 
-    known: dict[str, list[str]] = {}
-    over, failed = RolloutFilter(min_reward=1.5), RolloutFilter(failed=True)
-    form, found, vain = RolloutFilter(component="form"), RolloutFilter(search="So That"), RolloutFilter(search="o%t")
-    return [
-        ("heat map of a prompt", heat_map, 50),
-        (
-            "heat map of a prompt, run of 10,000 steps",
-            lambda c: queries.heat_map(c, long, chance.choice(rows[long])),
-            50,
-        ),
-        ("rollout page, first", lambda c: page(c, run()), 50),
-        ("rollout page, deep", deep_page, 50),
-        ("rollout page of a step", lambda c: page(c, run(), RolloutFilter(step=chance.randrange(1, 60))), 50),
-        ("rollout page, best first", lambda c: page(c, run(), sort="-reward"), 50),
-        ("rollout page, reward over 1.5", lambda c: page(c, run(), over), 50),
-        ("rollout page, failed ones", lambda c: page(c, run(), failed), 50),
-        ("rollout page, longest first", lambda c: page(c, run(), sort="-length"), 50),
-        ("rollout page, best component first", lambda c: page(c, run(), form, sort="-reward"), 50),
-        ("rollout page, search", lambda c: page(c, run(), found), 50),
-        ("rollout page, search in vain", lambda c: page(c, run(), vain), 50),
-        ("the same in the run of 10,000 steps", lambda c: page(c, long, vain), None),
-        ("prompt page, best first", lambda c: prompts(c, run(), sort="-reward"), 50),
-        (
-            "prompt page, search",
-            lambda c: prompts(c, run(), PromptFilter(search=f"QUESTION {chance.randrange(9)}")),
-            50,
-        ),
-        ("one rollout", lambda c: queries.rollout(c, chance.choice(anchors(c, run()))), 50),
-        ("metrics of 10,000 steps, all curves", lambda c: queries.series(c, long, smoothing=0.9), 100),
-        ("metrics of 10,000 steps, eight curves", lambda c: queries.series(c, long, METRICS[:8], smoothing=0.9), 100),
-        ("a run of 10,000 steps", lambda c: queries.run(c, long), 100),
-        ("list of runs", queries.runs, 50),
-    ]
+    def search(connection: Connection) -> object:
+        return prompts(connection, run(), PromptFilter(search=f"QUESTION {chance.randrange(9)}"))
+
+    failed, over, form = RolloutFilter(failed=True), RolloutFilter(min_reward=1.5), RolloutFilter(component="form")
+    found, vain = RolloutFilter(search="So That"), RolloutFilter(search="o%t")
+    yield "heat map of a prompt", heat_map, 50
+    yield "heat map of a prompt, 10,000 steps", lambda c: queries.heat_map(c, long, chance.choice(rows[long])), 50
+    yield "rollout page, first", lambda c: page(c, run()), 50
+    yield "rollout page, deep", deep, 50
+    yield "rollout page of a step", lambda c: page(c, run(), RolloutFilter(step=chance.randrange(1, 60))), 50
+    yield "rollout page, best first", lambda c: page(c, run(), sort="-reward"), 50
+    yield "rollout page, reward over 1.5", lambda c: page(c, run(), over), 50
+    yield "rollout page, failed ones", lambda c: page(c, run(), failed), 50
+    yield "rollout page, longest first", lambda c: page(c, run(), sort="-length"), 50
+    yield "rollout page, best component first", lambda c: page(c, run(), form, sort="-reward"), 50
+    yield "rollout page, search", lambda c: page(c, run(), found), 50
+    yield "rollout page, search in vain", lambda c: page(c, run(), vain), 50
+    yield "the same in the run of 10,000 steps", lambda c: page(c, long, vain), None
+    yield "prompt page, best first", lambda c: prompts(c, run(), sort="-reward"), 50
+    yield "prompt page, search", search, 50
+    yield "one rollout", lambda c: queries.rollout(c, known(c, run())), 50
+    yield f"metrics of 10,000 steps, {len(METRICS) + 9} curves", lambda c: series(c, long, smoothing=0.9), 100
+    yield "metrics of 10,000 steps, 8 curves", lambda c: series(c, long, METRICS[:8], smoothing=0.9), 100
+    yield "a run of 10,000 steps", lambda c: queries.run(c, long), 100
+    yield "list of runs", queries.runs, 50
 
 
-def measure(database: Database, names: list[str], chance: random.Random) -> None:
-    with database.read() as connection:
-        rows = {
-            name: [prompt["row"] for prompt in queries.prompts_page(connection, name, limit=ROWS)] for name in names
-        }
-    before = psutil.Process().memory_info().rss
-    print(f"{'request':<44} {'p50 ms':>8} {'p95 ms':>8}   target")
-    for name, request, target in requests(rows, chance):
-        seconds = []
-        for _ in range(TRIES if target else TRIES // 20):
-            start = time.perf_counter()
-            with database.read() as connection:
-                request(connection)
-            seconds.append(time.perf_counter() - start)
-        print(Timing(name, seconds, target), flush=True)
-    after = psutil.Process().memory_info().rss
-    print(f"\nresident before the requests {before / MiB:.0f} MiB, after them {after / MiB:.0f} MiB")
+def over_http(folder: Path, url: str | None, rows: Rows, chance: random.Random) -> None:
+    """Time the same kinds of requests as a client sees them."""
+    long, *short = rows
+
+    def run() -> str:
+        return f"/v1/strop/runs/{chance.choice(short)}"
+
+    def heat_map(name: str) -> str:
+        return f"/v1/strop/runs/{name}/prompts/{chance.choice(rows[name])}/heatmap"
+
+    with serving(folder, url) as (http, server):
+
+        def get(path: Callable[[], str]) -> None:
+            http.get(path()).raise_for_status()
+
+        kinds: list[tuple[str, Callable[[], str], float]] = [
+            ("heat map of a prompt", lambda: heat_map(chance.choice(short)), 50),
+            ("heat map of a prompt, 10,000 steps", lambda: heat_map(long), 50),
+            ("rollout page, first", lambda: f"{run()}/rollouts", 50),
+            ("rollout page, best first", lambda: f"{run()}/rollouts?sort=-reward", 50),
+            ("rollout page, longest first", lambda: f"{run()}/rollouts?sort=-length", 50),
+            ("rollout page, search in vain", lambda: f"{run()}/rollouts?search=o%25t", 50),
+            ("prompt page, best first", lambda: f"{run()}/prompts?sort=-reward", 50),
+            (f"metrics of 10,000 steps, {len(METRICS) + 9} curves", lambda: _metrics(long), 100),
+            ("metrics of 10,000 steps, 8 curves", lambda: _metrics(long, *METRICS[:8]), 100),
+            ("a run of 10,000 steps", lambda: f"/v1/strop/runs/{long}", 100),
+            ("list of runs", lambda: "/v1/strop/runs", 50),
+        ]
+        table([Request(name, partial(get, path), target) for name, path, target in kinds], server)
+
+
+def _metrics(run: str, *names: str) -> str:
+    wanted = "".join(f"&name={name}" for name in names)
+    return f"/v1/strop/runs/{run}/metrics?smoothing=0.9{wanted}"
+
+
+@contextmanager
+def serving(folder: Path, url: str | None) -> Iterator[tuple[httpx.Client, psutil.Process]]:
+    command = [sys.executable, "-m", "strop", "serve", "--data-dir", str(folder), "--port", "0"]
+    command += ["--database-url", url] if url else []
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert server.stdout is not None
+        address = server.stdout.readline().split()[-1]
+        with httpx.Client(base_url=address, timeout=60) as http:
+            yield http, psutil.Process(server.pid)
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def table(requests: Sequence[Request], process: psutil.Process) -> None:
+    before = process.memory_info().rss
+    print(f"\n{'':<44} {'p50 ms':>8} {'p95 ms':>8} target")
+    for request in requests:
+        print(request.measure(), flush=True)
+    after = process.memory_info().rss
+    print(f"resident before the requests {before / MiB:.0f} MiB, after them {after / MiB:.0f} MiB")
 
 
 def main() -> None:
@@ -246,21 +223,15 @@ def main() -> None:
     asked = options.parse_args()
     chance = random.Random(asked.seed)
     with tempfile.TemporaryDirectory(prefix="strop-bench-") as temporary:
-        folder = asked.folder or Path(temporary) / "runs"
+        made, data, url = asked.folder or Path(temporary) / "made", Path(temporary) / "data", asked.database_url
+        data.mkdir()
         start = time.perf_counter()
-        paths = sorted(folder.glob("run-*")) or build(folder, asked.rollouts, chance)
-        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-        print(
-            f"{len(paths)} run folders, {size / MiB:,.0f} MiB, made in {time.perf_counter() - start:.0f} s", flush=True
-        )
-        database = open_database(asked.database_url, Path(temporary))
-        try:
-            names = ingest(database, Path(temporary), paths)
-            if database.dialect == "sqlite":
-                print(f"database of {(Path(temporary) / 'strop.db').stat().st_size / MiB:,.0f} MiB")
-            measure(database, names, chance)
-        finally:
-            database.close()
+        paths = sorted(made.glob("run-*")) or build(made, asked.rollouts, chance)
+        size = sum(file.stat().st_size for file in made.rglob("*") if file.is_file())
+        print(f"{len(paths)} run folders, {size / MiB:,.0f} MiB, in {time.perf_counter() - start:.0f} s", flush=True)
+        rows = ingest(data, url, paths)
+        direct(data, url, rows, chance)
+        over_http(data, url, rows, chance)
 
 
 if __name__ == "__main__":
