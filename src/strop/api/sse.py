@@ -17,6 +17,9 @@ PING_S = 15.0
 DONE = format_sse_event(data_str="[DONE]")
 """The last message of OpenAI's streams."""
 
+STREAMED: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+"""For `responses` of routes that may answer with a stream."""
+
 Result = TypeVar("Result")
 
 

@@ -14,9 +14,9 @@ from starlette.responses import Response
 
 from strop.api.dependencies import Provided
 from strop.api.errors import answer, envelope
-from strop.api.openai.chat_answer import ChatCompletion, ChatCompletionChunk, Head, opening, piece, whole
+from strop.api.openai.chat_answer import ChatCompletion, Head, opening, piece, whole
 from strop.api.openai.chat_request import ChatBody, wire_request
-from strop.api.sse import DONE, EventStream, message, unless_gone
+from strop.api.sse import DONE, STREAMED, EventStream, message, unless_gone
 from strop.errors import StropError
 from strop.serve.wire import Event
 
@@ -26,11 +26,7 @@ router = APIRouter()
 _CLIENT_GONE = 499  # nobody reads it; what the log says
 
 
-@router.post(
-    "/chat/completions",
-    response_model=ChatCompletion,
-    responses={200: {"content": {"text/event-stream": {"schema": ChatCompletionChunk.model_json_schema()}}}},
-)
+@router.post("/chat/completions", response_model=ChatCompletion, responses=STREAMED)
 async def create_chat_completion(body: ChatBody, request: Request, services: Provided) -> ChatCompletion | Response:
     """Answer a conversation, at once or, with `stream`, piece by piece."""
     head = Head(f"chatcmpl-{secrets.token_hex(12)}", int(time.time()), body.model)

@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from strop.api.errors import param_of
+from strop.api.openai.job_object import PRIVATE, sent
 from strop.api.openai.library import ServerLibrary
 from strop.api.openai.requests import JobRequest
 from strop.api.openai.translate import Order, translate
@@ -26,7 +27,7 @@ from strop.jobs.job import Job, NewEvent, NewJob
 from strop.store.files import write_atomic
 from strop.types import Json
 
-KEY = "_key"
+KEY = f"{PRIVATE}key"
 """In `Job.request`: name of the key that the request came with."""
 _REPEATED_S = 600.0
 """Time within which a repeated request is the same one: as long as OpenAI's client waits for an answer."""
@@ -51,8 +52,7 @@ def create_job(request: JobRequest, services: Services, key: str | None, repeate
 
 def changed(job: Job, changes: Mapping[str, Any]) -> JobRequest:
     """The request that made a job, with changes merged in; of the same seed unless that is among them."""
-    sent = {key: value for key, value in job.request.items() if not key.startswith("_")}
-    tables = _merged({**sent, "seed": job.config.seed}, changes)
+    tables = _merged({**sent(job), "seed": job.config.seed}, changes)
     try:
         return JobRequest.model_validate(tables)
     except ValidationError as error:

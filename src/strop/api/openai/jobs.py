@@ -24,7 +24,7 @@ from strop.api.openai.job_object import (
 )
 from strop.api.openai.requests import JobRequest
 from strop.api.paging import After, Limit, Page, page
-from strop.api.sse import DONE, EventStream, message
+from strop.api.sse import DONE, STREAMED, EventStream, message
 from strop.errors import NotFound
 from strop.jobs.job import Job, event_seq
 from strop.jobs.queue import JobQueue
@@ -95,11 +95,7 @@ def resume_fine_tuning_job(job_id: str, services: Provided) -> JobObject:
     return job_object(services.jobs.resume(job_id), services)
 
 
-@router.get(
-    "/{job_id}/events",
-    response_model=Page[EventObject],
-    responses={200: {"content": {"text/event-stream": {"schema": EventObject.model_json_schema()}}}},
-)
+@router.get("/{job_id}/events", response_model=Page[EventObject], responses=STREAMED)
 async def list_fine_tuning_events(
     job_id: str,
     services: Provided,

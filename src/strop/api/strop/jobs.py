@@ -16,7 +16,7 @@ from starlette.requests import Request
 from strop.api.bodies import Body
 from strop.api.dependencies import Provided
 from strop.api.openai.creation import changed, create_job
-from strop.api.openai.job_object import JobObject, job_object
+from strop.api.openai.job_object import JobObject, job_object, sent
 from strop.api.openai.jobs import find_jobs
 from strop.api.paging import After, Limit, Page, page
 from strop.api.services import Services
@@ -81,8 +81,7 @@ def retrieve_job(job_id: str, services: Provided) -> JobDetails:
     """One job, with its configuration and the request that made it."""
     job = services.jobs.get(job_id)
     shown = job_object(job, services).model_dump()
-    sent = {key: value for key, value in job.request.items() if not key.startswith("_")}
-    return JobDetails(**shown, config=job.config.model_dump(mode="json"), request=sent)
+    return JobDetails(**shown, config=job.config.model_dump(mode="json"), request=sent(job))
 
 
 @router.post("/{job_id}/clone")
