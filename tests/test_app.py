@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import httpx
 import pytest
 
 from databases import PostgresServer
+from run_folders import new_run, play
 from server_process import serving, strop
 from strop.app import Options, Server
 from strop.errors import DatabaseError, ServerError, StropError
@@ -214,6 +216,22 @@ def test_an_answer_under_way_ends_before_the_server_does(tmp_path: Path) -> None
             begin = next(pieces)
             server.process.send_signal(signal.SIGTERM)
             assert begin + b"".join(pieces) == content
+        assert server.process.wait(60) == 0
+
+
+def test_a_stream_that_never_ends_does_not_keep_it_from_ending(tmp_path: Path) -> None:
+    run = new_run(tmp_path / "run")
+    play(run, 1, 2)
+    with serving(tmp_path / "data") as server:
+        answer = server.http.post("/v1/strop/runs/import", json={"path": str(run.path)})
+        path = f"/v1/strop/runs/{answer.json()['id']}/stream"
+        with server.http.stream("GET", path, params={"after": -1}) as stream:
+            pieces = stream.iter_text()
+            assert "event: status" in next(pieces)
+            server.process.send_signal(signal.SIGTERM)
+            with suppress(httpx.RemoteProtocolError):  # cut off, as it has no end
+                for _ in pieces:
+                    pass
         assert server.process.wait(60) == 0
 
 

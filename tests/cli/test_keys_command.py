@@ -9,7 +9,9 @@ from server_process import serving, strop
 
 
 def test_keys_are_made_listed_and_revoked_without_a_server(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
     made = strop("keys", "create", "laptop", "--data-dir", tmp_path)
+    assert (tmp_path / "strop.db").stat().st_mode & 0o777 == 0o600
     key = made.stdout.strip()
     assert key.startswith("sk-strop-")
     assert key not in made.stderr

@@ -6,6 +6,7 @@ that server; otherwise they open it themselves.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -96,6 +97,7 @@ def _store(folder: DataFolder, database_url: str | None) -> Iterator[Any]:
         from strop.store.keys import KeyStore
     except ModuleNotFoundError as error:
         raise server_missing(error) from None
+    os.umask(0o077)  # what this makes is for its user only, as with `strop serve`
     with folder.lock():
         database = open_database(database_url, folder.path)
         try:
