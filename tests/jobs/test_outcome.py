@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
 
 from strop.jobs.launcher import UNKNOWN_EXIT
-from strop.jobs.outcome import judge
+from strop.jobs.outcome import cannot_start, judge
 from strop.jobs.states import JobStatus
 
 PLENTY = 2**40
@@ -63,3 +64,10 @@ def test_a_process_that_could_not_even_say_that_the_disk_is_full() -> None:
     outcome = judge({"state": "running"}, 1, None, 2**20)
     assert (outcome.status, outcome.code) == (JobStatus.PAUSED, "disk_full")
     assert outcome.reason == "the disk is full: 1.0 MiB are free; make room, then resume the job"
+
+
+def test_a_process_that_cannot_be_started_is_tried_again_unless_the_disk_is_full() -> None:
+    full = cannot_start(OSError(errno.ENOSPC, "No space left on device", "runs/raw_output.log"))
+    assert (full.status, full.code) == (JobStatus.PAUSED, "disk_full")
+    assert "raw_output.log" in (full.reason or "")
+    assert cannot_start(OSError(errno.EAGAIN, "no more processes")).status is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
 import os
@@ -422,6 +423,36 @@ def test_a_process_that_cannot_be_started_is_tried_again(server: Server) -> None
     failed = server.finish(runner, job)
     assert failed.status is JobStatus.FAILED
     assert "no training process could be started" in (failed.reason or "")
+
+
+def test_a_run_folder_that_cannot_be_made_fails_its_job(server: Server) -> None:
+    job = server.queue.create(new_job())
+    server.folder.runs.rmdir()
+    server.folder.runs.write_text("in the way")
+    failed = server.finish(server.runner(), job)
+    assert failed.status is JobStatus.FAILED
+    assert str(server.folder.runs) in (failed.reason or "")
+
+
+def test_a_run_that_another_machine_trains_is_waited_for(server: Server) -> None:
+    now = [0.0]
+    runner = server.runner(monotonic=lambda: now[0])
+    job = server.queue.create(new_job())
+    server.drive(runner, job, lambda found: found.status is JobStatus.QUEUED)
+    run = RunDir.create(server.run_of(job).path, config())
+    with open(run.path / ".lock", "w") as file:
+        file.write("4194999")  # above the highest number of a process
+        file.flush()
+        fcntl.flock(file, fcntl.LOCK_EX)
+        waiting = server.drive(runner, job, lambda found: found.reason)
+        assert "by process 4194999, which is not on this machine" in (waiting.reason or "")
+        token = waiting.token
+        for _ in range(3):
+            runner.tick()
+        assert server.queue.get(job.id).token == token
+    now[0] += 60.0
+    done = server.finish(runner, job)
+    assert (done.status, done.reason, len(server.launches(job))) == (JobStatus.SUCCEEDED, None, 1)
 
 
 # Runners that come and go

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shutil
 from contextlib import suppress
+from dataclasses import replace
 
 from strop.config import anchored, dump_config
 from strop.errors import RunError, StropError
 from strop.jobs.job import Job
-from strop.jobs.outcome import Outcome
+from strop.jobs.outcome import Outcome, cannot_start
 from strop.jobs.states import JobStatus
 from strop.store.datafolder import DataFolder
 from strop.store.files import write_atomic
-from strop.store.rundir import FailureCode, RunDir, RunState
+from strop.store.rundir import RunDir, RunState
 
 # A run has no state for a job that was cancelled: `strop resume` can go on with it.
 _STATES = {
@@ -41,7 +42,8 @@ def prepare_run(folder: DataFolder, job: Job) -> Outcome | None:
     except StropError as error:
         return Outcome(JobStatus.FAILED, error.message, error.code, error.param)
     except OSError as error:
-        return Outcome(JobStatus.PAUSED, f"{error}; mend that, then resume the job", FailureCode.DISK_FULL)
+        outcome = cannot_start(error)
+        return outcome if outcome.status else replace(outcome, status=JobStatus.FAILED)
     return None
 
 

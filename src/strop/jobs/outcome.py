@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -51,6 +52,14 @@ def judge(run: Mapping[str, Json], exit_code: int, wanted: Wanted | None, free_b
         reason = f"the disk is full: {free_bytes / 2**20:.1f} MiB are free; make room, then resume the job"
         return Outcome(JobStatus.PAUSED, reason, FailureCode.DISK_FULL)
     return _died(exit_code)
+
+
+def cannot_start(error: OSError) -> Outcome:
+    """The outcome where no process could be started, or its folder not be made ready."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        reason = f"the disk is full: {error}; make room, then resume the job"
+        return Outcome(JobStatus.PAUSED, reason, FailureCode.DISK_FULL)
+    return Outcome(None, f"no training process could be started: {error}", FailureCode.UNEXPECTED)
 
 
 def _failed(run: Mapping[str, Json]) -> Outcome:

@@ -6,7 +6,6 @@ job's token; what it does to processes comes after the run's fence was raised to
 
 from __future__ import annotations
 
-import errno
 import logging
 import shutil
 from typing import Any
@@ -16,15 +15,16 @@ from strop.jobs.folder import close_run, prepare_run, write_config
 from strop.jobs.following import RunFollower
 from strop.jobs.job import Job, NewEvent
 from strop.jobs.launcher import UNKNOWN_EXIT, Process, Unreachable
-from strop.jobs.outcome import Outcome, judge
+from strop.jobs.outcome import Outcome, cannot_start, judge
 from strop.jobs.reports import checkpoint_event, ending_events, step_event
 from strop.jobs.states import JobStatus
 from strop.jobs.tools import Tools
-from strop.store.rundir import FailureCode, RunDir, RunState
+from strop.store.rundir import RunDir, RunState
 
 log = logging.getLogger(__name__)
 
-_RETRY_S = 5.0
+_LOOK_AGAIN_S = 5.0
+"""Seconds between two looks at a run that a process out of reach is training."""
 
 
 class Work:
@@ -114,27 +114,24 @@ class Work:
                 return
             write_config(self._run, tools.folder, self.job)
             process = tools.launcher.launch(self._run.path, tools.environment_for(self.job), self.job.token)
-        except Unreachable as error:
-            self._start_at = tools.monotonic() + _RETRY_S
-            self.job = tools.leases.change(self.job, reason=error.message)
         except StropError as error:
             self._settle(Outcome(JobStatus.FAILED, error.message, error.code, error.param))
         except OSError as error:
-            reason = f"no training process could be started: {error}"
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                self._settle(
-                    Outcome(JobStatus.PAUSED, f"{reason}; make room, then resume the job", FailureCode.DISK_FULL)
-                )
-            else:
-                self._retry(Outcome(None, reason, FailureCode.UNEXPECTED))
+            outcome = cannot_start(error)
+            self._settle(outcome) if outcome.status else self._retry(outcome)
         else:
             self._adopt(process)
 
     def _adopt_living(self) -> bool:
-        """Take on a process that trains the run, or that was started for that, if there is one."""
+        """Take on a process that trains the run, or was started for that; false where there is none."""
         pid, started_at = self.job.pid, self.job.pid_started_at
         known = Process(pid, started_at) if pid is not None and started_at is not None else None
-        process = self._tools.launcher.find(self._run.path, known)
+        try:
+            process = self._tools.launcher.find(self._run.path, known)
+        except Unreachable as error:
+            self._start_at = self._tools.monotonic() + _LOOK_AGAIN_S
+            self.job = self._tools.leases.change(self.job, reason=error.message)
+            return True
         if process is not None:
             self._adopt(process)
         return process is not None
