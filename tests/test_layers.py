@@ -6,6 +6,7 @@ parts   data envs policy rewards store          on core
 uses    train evals                             on parts and rollout
         jobs                                    on data and store
         serve                                   on policy
+        insight                                 on store
 fronts  api                                     on parts and uses, but not on models
         web                                     on api
 roots   worker app cli                          on everything below
@@ -36,10 +37,11 @@ ALLOWED: Mapping[str, frozenset[str]] = {
     "evals": CORE | {"data", "rollout"},
     "jobs": CORE | {"data", "store"},
     "serve": CORE | {"policy"},
-    "api": CORE | PARTS | {"rollout", "evals", "jobs", "serve"},
+    "insight": CORE | {"store"},
+    "api": CORE | PARTS | {"rollout", "evals", "jobs", "serve", "insight"},
     "web": CORE | PARTS | {"rollout", "evals", "jobs", "serve", "api", "insight"},
     "worker": CORE | PARTS | {"rollout", "train", "evals", "serve"},
-    "app": CORE | PARTS | {"evals", "jobs", "serve", "api", "web"},
+    "app": CORE | PARTS | {"evals", "jobs", "serve", "api", "insight", "web"},
     "cli": CORE | PARTS | {"evals", "jobs", "worker", "app"},
     "": frozenset(),
     "__main__": frozenset({"cli"}),
