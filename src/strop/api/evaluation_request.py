@@ -14,7 +14,7 @@ from pydantic import Field, WithJsonSchema
 from strop.api.bodies import Body
 from strop.api.openai.library import ServerLibrary
 from strop.api.openai.requests import RewardOption
-from strop.api.openai.translate import reward_tables
+from strop.api.openai.reward_tables import reward_tables
 from strop.api.services import Services
 from strop.api.sources import find_trained, is_trained
 from strop.config import EvalConfig, SamplingConfig

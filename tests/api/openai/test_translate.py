@@ -9,7 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from strop.api.openai.requests import JobRequest
-from strop.api.openai.translate import DataFile, Order, StartModel, StoredReward, grader_name, translate
+from strop.api.openai.reward_tables import StoredReward, grader_name
+from strop.api.openai.translate import DataFile, Order, StartModel, translate
 from strop.errors import InvalidRequest
 
 STRING_CHECK = {

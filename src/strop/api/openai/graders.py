@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from strop.api.bodies import Body
 from strop.api.dependencies import Provided
 from strop.api.openai.library import ServerLibrary
-from strop.api.openai.translate import with_judge
+from strop.api.openai.reward_tables import with_judge
 from strop.api.services import Services
 from strop.errors import InvalidRequest, Unavailable
 from strop.rewards.graders.result import run_grader

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 
 import sqlalchemy as sa
 
-from strop.api.openai.translate import DataFile, StartModel, StoredReward
+from strop.api.openai.reward_tables import StoredReward
+from strop.api.openai.translate import DataFile, StartModel
 from strop.api.services import Services
 from strop.api.sources import find_trained, is_trained
 from strop.errors import InvalidRequest, NotFound, ServerError

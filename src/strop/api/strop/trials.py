@@ -19,7 +19,7 @@ from strop.api.bodies import Body
 from strop.api.dependencies import Provided
 from strop.api.openai.library import ServerLibrary
 from strop.api.openai.requests import RewardOption
-from strop.api.openai.translate import reward_tables
+from strop.api.openai.reward_tables import reward_tables
 from strop.api.rowpages import read_page
 from strop.api.services import Services
 from strop.api.trial import Case, try_rewards
