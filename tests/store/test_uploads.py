@@ -22,7 +22,7 @@ from strop.store.datafolder import DataFolder
 from strop.store.datasets import DatasetStore
 from strop.store.db import Database, open_database
 from strop.store.tables import files
-from strop.store.uploads import FileStore
+from strop.store.uploads import MAX_FILES, FileStore
 
 ROWS = b'{"prompt": "one"}\n{"prompt": "two"}\n'
 
@@ -31,7 +31,7 @@ import os, signal, sys
 from pathlib import Path
 from strop.store.datafolder import DataFolder
 from strop.store.db import open_database
-from strop.store.uploads import FileStore
+from strop.store.uploads import MAX_FILES, FileStore
 
 def chunks():
     yield b"half"
@@ -103,6 +103,16 @@ def test_a_file_over_the_limit_leaves_nothing(store: FileStore, folder: DataFold
     with pytest.raises(TooLarge, match="the file has more than 0 MiB"):
         store.add("big.bin", "user_data", (b"x" * 100 for _ in range(11)))
     assert left(folder) == []
+
+
+def test_more_files_than_the_limit_are_refused(store: FileStore, database: Database) -> None:
+    row = {"created_at": 0.0, "filename": "a", "purpose": "batch", "bytes": 0, "sha256": "", "status": "processed"}
+    with database.write(durable=False) as connection:
+        connection.execute(files.insert(), [{**row, "id": f"file-{number}"} for number in range(MAX_FILES)])
+    with pytest.raises(TooLarge, match="10,000 files are stored, which is the limit; delete some first"):
+        store.add("one.txt", "batch", [b"x"])
+    store.delete("file-0")
+    store.add("one.txt", "batch", [b"x"])
 
 
 def test_an_upload_that_breaks_off_leaves_nothing(store: FileStore, folder: DataFolder) -> None:
