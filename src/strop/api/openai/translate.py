@@ -85,7 +85,7 @@ def translate(request: JobRequest, seed: int, library: Library) -> Order:
     validation = library.data(request.validation_file, "validation_file") if request.validation_file else None
     rewards, files = _rewards(method, options, library)
     hyperparameters = _hyperparameters(request, method)
-    notes: list[str] = []
+    notes = _notes(method)
     tables: dict[str, Any] = {
         "name": options.name or _run_name(request.suffix or base.name),
         "model": base.source,
@@ -102,6 +102,12 @@ def translate(request: JobRequest, seed: int, library: Library) -> Order:
     for name in _TABLES:
         tables[name] = {**tables.get(name, {}), **getattr(options, name)}
     _settle(tables, train.rows, validation is not None)
+    return Order(base, _parsed(tables), files, tuple(notes))
+
+
+def _notes(method: Reinforcement) -> list[str]:
+    """What of a method is accepted and has another effect than elsewhere, or none."""
+    notes = []
     if method.response_format and method.response_format.get("type") not in (None, "text"):
         notes.append(
             "response_format is not enforced while sampling: an answer that is no JSON of that form counts as the "
@@ -112,7 +118,7 @@ def translate(request: JobRequest, seed: int, library: Library) -> Order:
             "invalid_grade has no effect: an answer that cannot be graded has no reward here, and its group is "
             "left out of the step"
         )
-    return Order(base, _parsed(tables), files, tuple(notes))
+    return notes
 
 
 def _method(request: JobRequest) -> Reinforcement:
