@@ -18,7 +18,7 @@ from strop.api.bodies import Body
 from strop.api.dependencies import Provided
 from strop.api.paging import After, Limit, Page, page
 from strop.api.services import Services
-from strop.api.strop import curves, explorer, live, runfiles
+from strop.api.strop import curves, explorer, findings, live, runfiles
 from strop.config import parse_config
 from strop.errors import Conflict, InvalidRequest
 from strop.store import queries
@@ -30,7 +30,7 @@ from strop.store.tables import jobs
 from strop.types import Json, StepRecord
 
 router = APIRouter()
-for part in (curves, explorer, live, runfiles):
+for part in (curves, explorer, findings, live, runfiles):
     router.include_router(part.router)
 
 State = Literal["starting", "running", "interrupted", "paused", "failed", "succeeded"]
