@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -160,3 +161,28 @@ def test_a_download_goes_on_while_the_file_is_deleted(client: OpenAI) -> None:
         begin = next(pieces)
         client.files.delete(file.id)
         assert begin + b"".join(pieces) == content
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder with room for eight MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    options = ["-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)]
+    if subprocess.run(["mount", *options], capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small disk needs root")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def test_a_full_disk_refuses_an_upload_and_keeps_what_was_there(small_disk: Path) -> None:
+    content = b"x" * 4 * 1024 * 1024
+    with services(small_disk / "data") as given, connected(given) as client:
+        first = client.files.create(file=("a.bin", content), purpose="batch")
+        with pytest.raises(openai.APIStatusError) as caught:
+            client.files.create(file=("b.bin", content), purpose="batch")
+        assert (caught.value.status_code, caught.value.code) == (507, "disk_full")
+        assert [path.name for path in given.folder.files.iterdir()] == [first.id]
+        assert client.files.content(first.id).read() == content
+        client.files.delete(first.id)
+        assert client.files.create(file=("b.bin", content), purpose="batch").bytes == len(content)
