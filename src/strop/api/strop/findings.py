@@ -68,7 +68,7 @@ def list_findings(run_id: RunId, services: Provided, cached: Cached) -> FindingL
     with services.database.read() as connection:
         if (known := cached.unchanged(*stamp(connection, run_id))) is not None:
             return known
-        curves = _curves(connection, run_id)
+        curves = curves_of(connection, run_id)
     return FindingList(
         run_id=run_id,
         newest_step=curves.newest,
@@ -77,7 +77,8 @@ def list_findings(run_id: RunId, services: Provided, cached: Cached) -> FindingL
     )
 
 
-def _curves(connection: Connection, run_id: str) -> Curves:
+def curves_of(connection: Connection, run_id: str) -> Curves:
+    """The metrics of a run that the rules look at."""
     failures = [name for name in queries.metric_names(connection, run_id) if name.startswith("failures/")]
     found = queries.series(connection, run_id, [*METRICS, *failures], points=MAX_POINTS)
     config = json.loads(connection.scalar(sa.select(runs.c.config).where(runs.c.id == run_id)) or "{}")

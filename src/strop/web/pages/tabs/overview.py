@@ -10,6 +10,7 @@ from strop.errors import NotFound
 from strop.web.charts import OVERVIEW
 from strop.web.components import ChartGroup, MetricGrid
 from strop.web.context import Address
+from strop.web.pages.tabs.findings import Findings
 from strop.web.pages.tabs.metrics import settings_of
 from strop.web.pages.tabs.snapshot import Snapshot
 from strop.web.pages.tabs.subject import Subject
@@ -23,6 +24,7 @@ def build(subject: Subject, address: Address) -> None:
         address.set({"step": number, "row": "", "rollout": ""})
         subject.open_tab("Rollouts")
 
+    Findings(subject)
     MetricGrid(
         [{"id": subject.run_id or "", "name": subject.name}],
         [ChartGroup("Progress", OVERVIEW)],
