@@ -106,6 +106,11 @@ def test_every_rule_has_a_pattern_here() -> None:
     assert len(named) == len(RULES) + 1
 
 
+def test_every_finding_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "warning-signs.md").read_text(encoding="utf-8")
+    assert [rule for rule, *_ in [*PATTERNS, ("spikes",)] if f"| `{rule}` |" not in page] == []
+
+
 def with_spikes(curves: Curves) -> Curves:
     norms = curves["grad_norm"]
     values = [12.0 if step % 20 == 0 else value for step, value in zip(norms.steps, norms.values, strict=True)]
