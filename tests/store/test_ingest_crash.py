@@ -8,10 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from run_folders import new_run, play, view
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from run_folders import new_run, play, record, rollout_line, view
 from strop.store import queries
 from strop.store.db import Database, open_database
 from strop.store.ingest import Ingester
@@ -78,6 +82,37 @@ def clean_view(run: RunDir, folder: Path) -> dict[str, Any]:
     found = view(database, Ingester(database, folder).import_run(run.path))
     database.close()
     return found
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder with room for two MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    options = ["-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
+    if subprocess.run(["mount", *options], capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small disk needs root")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def test_a_full_disk_loses_nothing_and_the_import_goes_on_once_there_is_room(small_disk: Path, tmp_path: Path) -> None:
+    run = new_run(tmp_path / "run")
+    for step in range(60):
+        record(run, step, [rollout_line(step, sample=sample, answer=f"{sample} " * 500) for sample in range(100)])
+    database = open_database(None, small_disk)
+    ingester = Ingester(database, small_disk)
+    with pytest.raises(OperationalError, match="full"):
+        ingester.import_run(run.path)
+    with database.read() as connection:
+        (found,) = queries.runs(connection)
+        name = found["id"]
+        taken = len(queries.steps_page(connection, name, limit=1000))
+        assert queries.count_rollouts(connection, name) == 100 * taken < 6000
+    subprocess.run(["mount", "-o", "remount,size=64m", small_disk], check=True)
+    assert ingester.refresh(name)
+    assert view(database, name) == clean_view(run, small_disk)
+    database.close()
 
 
 def test_an_import_that_is_killed_goes_on_where_it_was(database_url: str, tmp_path: Path) -> None:

@@ -35,6 +35,8 @@ from strop.types import Json
 
 _log = logging.getLogger(__name__)
 
+_PATIENCE_S = 2.0
+
 Stamps = tuple[object, ...]
 
 _DAMAGE = sa.select(steps.c.damage).where(steps.c.damage.is_not(None)).order_by(steps.c.step).limit(1)
@@ -97,10 +99,13 @@ class Ingester:
         """Take in what is new of a run; whether anything was.
 
         What is damaged or missing is said in the run's `message`, never raised. NotFound for an
-        id that the database does not know.
+        id that the database does not know. Where another thread is busy with a long run, it is
+        left at that.
         """
         known = self._find(run_id)
-        with known.lock:
+        if not known.lock.acquire(timeout=_PATIENCE_S):
+            return False
+        try:
             if self._runs.get(run_id) is not known:
                 raise unknown_run(run_id)
             stamps = _stamps(known.run)
@@ -110,6 +115,8 @@ class Ingester:
             changed = self._take_in(known, problems)
             known.seen = None if problems else stamps
             return changed
+        finally:
+            known.lock.release()
 
     def refresh_all(self) -> list[str]:
         """Refresh every run; the ids of those that changed. Cheap for runs whose files did not."""
