@@ -224,10 +224,10 @@ def _details(services: Services, connection: Connection, run_id: str) -> RunDeta
 
 
 def _fields(connection: Connection, run: Mapping[str, Json], job_id: str | None) -> dict[str, Any]:
-    speed = progress(connection, run["id"])
-    left = speed.seconds_left if speed else None
     done, total = run["step"], run["total_steps"]
     active = run["state"] in (RunState.STARTING, RunState.RUNNING)
+    speed = progress(connection, run["id"]) if active or (total and total > done) else None
+    left = speed.seconds_left if speed else None
     names = ("id", "name", "model", "state", "phase", "message", "step", "total_steps", "reward", "validation_reward")
     return {
         **{name: run[name] for name in names},

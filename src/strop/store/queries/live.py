@@ -77,7 +77,8 @@ def steps_after(connection: Connection, run_id: str, after: int, limit: int) -> 
 
 def sparkline(connection: Connection, run_id: str, points: int) -> list[float | None]:
     """The mean reward of about `points` steps, evenly chosen, the newest among them."""
-    run, newest = found_run(connection, run_id), newest_step(connection, run_id)
+    run = found_run(connection, run_id)
+    newest = connection.scalar(sa.select(sa.func.max(steps.c.step)).where(steps.c.run == run))
     if not newest:
         return []
     wanted = sorted({max(1, newest - place * newest // points) for place in range(points)})
