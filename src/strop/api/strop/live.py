@@ -15,7 +15,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Query
 from fastapi.sse import format_sse_event
@@ -25,7 +25,7 @@ from starlette.concurrency import run_in_threadpool
 from strop.api.answers import MAX_INT, RunId
 from strop.api.dependencies import Provided
 from strop.api.services import Services
-from strop.api.sse import EventStream
+from strop.api.sse import STREAMED, EventStream
 from strop.errors import NotFound
 from strop.store import queries
 from strop.store.queries.live import metrics_file, newest_step, stamp, status, steps_after
@@ -37,10 +37,9 @@ router = APIRouter()
 POLL_S = 0.5
 """Pause between looks at a run."""
 _PORTION = 100
-_STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
 
 
-@router.get("/runs/{run_id}/stream", response_class=EventStream, responses=_STREAM)
+@router.get("/runs/{run_id}/stream", response_class=EventStream, responses=STREAMED)
 async def stream_run(
     run_id: RunId,
     services: Provided,

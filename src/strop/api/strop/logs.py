@@ -15,7 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from strop.api.answers import Answer, RunId
 from strop.api.dependencies import Provided
 from strop.api.services import Services
-from strop.api.sse import EventStream
+from strop.api.sse import STREAMED, EventStream
 from strop.store.logfile import Level, LogFile, LogFilter, LogPage
 from strop.store.rundir import RunDir
 
@@ -24,7 +24,6 @@ router = APIRouter()
 POLL_S = 0.5
 MAX_OFFSET = 2**53
 """Every JSON reader knows integers up to here."""
-_STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
 
 Log = Annotated[
     Literal["training", "output"],
@@ -82,7 +81,7 @@ def read_log(
     )
 
 
-@router.get("/runs/{run_id}/logs/stream", response_class=EventStream, responses=_STREAM)
+@router.get("/runs/{run_id}/logs/stream", response_class=EventStream, responses=STREAMED)
 async def follow_log(
     run_id: RunId,
     services: Provided,
@@ -95,15 +94,15 @@ async def follow_log(
     last_event_id: Annotated[str | None, Header(description="What browsers send to resume; wins over `after`.")] = None,
 ) -> EventStream:
     """Follow a log by server-sent events: `lines` with the lines, `reset` when the file begins anew."""
-    path = await run_in_threadpool(_path, services, run_id, log)
+    file = LogFile(await run_in_threadpool(_path, services, run_id, log))
     known = (last_event_id or "").strip()
     place = min(int(known), MAX_OFFSET) if known.isascii() and known.isdecimal() else after
-    return EventStream(_follow(LogFile(path), place, LogFilter(level, search)))
+    if place is None:  # the end as it is now, before the client hears that the stream has begun
+        place = (await run_in_threadpool(file.before, None, 1, LogFilter())).end
+    return EventStream(_follow(file, place, LogFilter(level, search)))
 
 
-async def _follow(log: LogFile, place: int | None, wanted: LogFilter) -> AsyncGenerator[bytes]:
-    if place is None:
-        place = (await run_in_threadpool(log.before, None, 1, LogFilter())).end
+async def _follow(log: LogFile, place: int, wanted: LogFilter) -> AsyncGenerator[bytes]:
     while True:
         page = await run_in_threadpool(log.after, place, wanted)
         if page.start < place:
