@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from strop.store.filetree import FileTree
+from urllib.parse import quote
+
+from nicegui import ui
+
+from strop.api.strop.runfiles import FileEntry, list_files
 from strop.web.components import LogTail
 from strop.web.context import Address
 from strop.web.numbers import size
@@ -24,24 +28,28 @@ ABOUT = {
 def build_files(subject: Subject, address: Address) -> None:
     """Every file, each with a download, and all of them at once."""
     base = f"/v1/strop/runs/{subject.run_id}"
-    entries = FileTree(subject.services.ingester.folder(subject.run_id or "")).entries("")
+    entries = list_files(subject.run_id or "", subject.services).data
     with tag("div", "s-row"):
         tag_text("p", "What the run left on disk.", "s-muted s-grow")
-        tag_text("a", "Download all", "s-download", f'href="{base}/archive"')
+        ui.link("Download all", f"{base}/archive")
     with tag("div", "s-table-wrap"), tag("table", "s-table"):
         with tag("thead"), tag("tr"):
             for name in ("File", "What it is", "Size", ""):
                 tag_text("th", name)
         with tag("tbody"):
             for entry in entries:
-                with tag("tr"):
-                    tag_text("td", entry.path, "mono")
-                    tag_text("td", _about(entry.path), "s-muted")
-                    tag_text("td", size(entry.bytes), "mono s-number")
-                    with tag("td"):
-                        tag_text(
-                            "a", "Download", "", f'href="{base}/files/{entry.path}" aria-label="Download {entry.path}"'
-                        )
+                _row(base, entry)
+
+
+def _row(base: str, entry: FileEntry) -> None:
+    folder = entry.kind == "folder"
+    path = quote(entry.path)
+    with tag("tr"):
+        tag_text("td", entry.path + ("/" if folder else ""), "mono")
+        tag_text("td", f"{entry.files} files" if folder else _about(entry.path), "s-muted")
+        tag_text("td", size(entry.bytes), "mono s-number")
+        with tag("td"):
+            ui.link("Download", f"{base}/archive?folder={path}" if folder else f"{base}/files/{path}")
 
 
 def build_logs(subject: Subject, address: Address) -> None:
