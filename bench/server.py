@@ -72,18 +72,19 @@ def ingest(folder: Path, url: str | None, paths: Sequence[Path]) -> Rows:
     database = open_database(url, folder)
     ingester, process = Ingester(database, folder), psutil.Process()
     names: list[str] = []
-    start = time.perf_counter()
+    start, busy = time.perf_counter(), time.process_time()
     for path in paths:
         names.append(ingester.import_run(path))
         if len(names) in (1, RUNS // 2, RUNS):
             print(f"{len(names):3} runs taken in, {process.memory_info().rss / MiB:6.0f} MiB resident", flush=True)
-    seconds = time.perf_counter() - start
+    seconds, busy = time.perf_counter() - start, time.process_time() - busy
     with database.read() as connection:
         taken = sum(queries.count_rollouts(connection, name) for name in names)
         rows = {name: [row["row"] for row in queries.prompts_page(connection, name, limit=ROWS)] for name in names}
     rate = taken / seconds
     met = verdict(rate >= INGEST_TARGET)
-    print(f"{taken:,} rollouts in {seconds:.1f} s: {rate:,.0f} a second, target {INGEST_TARGET:,}  {met}")
+    print(f"{taken:,} rollouts in {seconds:.1f} s, {busy:.1f} s of them on a core")
+    print(f"{rate:,.0f} rollouts a second, target {INGEST_TARGET:,}  {met}")
     start = time.perf_counter()
     ingester.refresh_all()
     print(f"looking for news of {RUNS} runs without any: {(time.perf_counter() - start) * 1000:.1f} ms")
