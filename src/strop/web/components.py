@@ -174,3 +174,12 @@ class Chat(_Component, component="components/chat.js"):
             {"models": list(models), "chosen": list(chosen), "messages": list(messages), "settings": dict(settings)}
         )
         self._listen("changed", on_changed)
+
+
+class Uploader(_Component, component="components/uploader.js"):
+    """A data file on its way to the server; `on_uploaded` gets the file's object."""
+
+    def __init__(self, *, on_uploaded: Listener) -> None:
+        super().__init__()
+        self._set({"accept": ".jsonl,.ndjson,.json", "hint": "JSONL, one object a line"})
+        self._listen("uploaded", on_uploaded)

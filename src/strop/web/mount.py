@@ -12,11 +12,11 @@ from nicegui.storage import Storage
 from strop.api.services import Services
 from strop.web.context import provide
 from strop.web.login import add_login
-from strop.web.pages import deployments, experiment, jobs, playground, settings
+from strop.web.pages import datasets, deployments, experiment, jobs, playground, reward, rewards, settings
 from strop.web.pages.evaluations import board, detail, new
 
 STATIC = Path(__file__).parent / "static"
-PAGES = (jobs, experiment, deployments, playground, settings, board, new, detail)
+PAGES = (jobs, experiment, datasets, rewards, reward, deployments, playground, settings, board, new, detail)
 """Imported so that their pages are known."""
 _RECONNECT_S = 60.0
 
@@ -29,7 +29,9 @@ def mount(app: FastAPI, services: Services, storage_secret: str) -> None:
     Storage.path = services.folder.path / "ui"
     pages.add_static_files("/ui/static", STATIC)
     ui.add_head_html(
-        '<link rel="stylesheet" href="/ui/static/tokens.css"><script type="module" src="/ui/static/keys.js"></script>',
+        '<link rel="stylesheet" href="/ui/static/tokens.css">'
+        '<script type="module" src="/ui/static/keys.js"></script>'
+        '<script type="module" src="/ui/static/editor.js"></script>',
         shared=True,
     )
     ui.run_with(

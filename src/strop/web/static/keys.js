@@ -29,6 +29,19 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+// What a page shows stands in its address: back and forward build it again from there.
+let shown = location.pathname + location.search;
+for (const name of ["pushState", "replaceState"]) {
+  const change = history[name].bind(history);
+  history[name] = (...values) => {
+    change(...values);
+    shown = location.pathname + location.search;
+  };
+}
+addEventListener("popstate", () => {
+  if (location.pathname + location.search !== shown) location.reload();
+});
+
 // Times are shown as "3 min ago", with the exact one on hover, and grow older by themselves.
 const steps = [
   [60, "s"],

@@ -1,0 +1,115 @@
+"""`/rewards`: the library of reward functions."""
+
+from __future__ import annotations
+
+from nicegui import run, ui
+
+from strop.api.strop.rewards import NewReward, RewardObject, create_reward, list_rewards
+from strop.errors import StropError
+from strop.web.catalogues import named_freely
+from strop.web.context import Address, services
+from strop.web.starters import Start, content, starts
+from strop.web.theme import button, failed, page, since, tag, tag_text, text
+
+PAGE = 50
+
+
+@ui.page("/rewards")
+async def rewards_page() -> None:
+    """All reward functions, and what to start another one from."""
+    address = Address.of_page()
+    with page("Rewards", "Rewards"):
+        tag_text("h1", "Rewards")
+        text(
+            "Functions and graders that score answers. Every version stays as it is: jobs name the one they use.",
+            "s-muted",
+        )
+        listing = Listing(address)
+        with tag("section", "s-column", 'aria-labelledby="starts"'):
+            tag_text("h2", "Start from", props='id="starts"')
+            box = tag("div", "s-grid")
+        await listing.load()
+        for start in (await run.io_bound(starts) or {}).values():
+            with box:
+                _start(start)
+
+
+def _start(start: Start) -> None:
+    async def make() -> None:
+        control.disable()
+
+        def named(name: str) -> RewardObject:
+            return create_reward(NewReward(name=name, **content(start.kind, start.source)), services())
+
+        try:
+            made = await run.io_bound(named_freely, start.title.rpartition(": ")[2], named)
+        except StropError as error:
+            control.enable()
+            failed(error.message)
+        else:
+            assert made is not None
+            ui.navigate.to(f"/rewards/{made.id}")
+
+    with tag("section", "s-card"):
+        with tag("div", "s-row"):
+            tag_text("h3", start.title, "s-grow")
+            control = button("New", make)
+            control.props["aria-label"] = f"New reward from {start.title}"
+        tag_text("p", start.description, "s-muted")
+
+
+class Listing:
+    """The table of rewards."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._search = address.values.get("search", "")
+        self._found: list[RewardObject] = []
+        field = ui.input(placeholder="Search rewards", value=self._search)
+        field.props('outlined dense clearable type=search data-search aria-label="Search rewards" debounce=200')
+        field.on_value_change(lambda event: self._find(event.value))
+        self._box = tag("div", "s-column", 'aria-live="polite"')
+
+    async def load(self, after: str | None = None) -> None:
+        """Read rewards, and show them."""
+        found = await run.io_bound(list_rewards, services(), after, PAGE, self._search)
+        if found is None or self._box.is_deleted:
+            return
+        self._found = [*(self._found if after else []), *found.data]
+        self._box.clear()
+        with self._box:
+            if not self._found:
+                tag_text(
+                    "p", "No reward matches." if self._search else "No rewards yet: start from one below.", "s-empty"
+                )
+                return
+            self._table()
+            if found.has_more:
+                button("Show more", lambda: self.load(found.last_id))
+
+    def _table(self) -> None:
+        with tag("div", "s-table-wrap"), tag("table", "s-table"):
+            with tag("thead"), tag("tr"):
+                for name in ("Name", "Kind", "Version", "Secrets", "Changed", ""):
+                    tag_text("th", name, "s-number" if name == "Version" else "")
+            with tag("tbody", props="data-list"):
+                for reward in self._found:
+                    self._row(reward)
+
+    def _row(self, reward: RewardObject) -> None:
+        with tag("tr"):
+            with tag("td"):
+                ui.link(reward.name, f"/rewards/{reward.id}").classes("s-clip").props("data-item")
+            tag_text("td", "Python" if reward.kind == "python" else "grader")
+            tag_text("td", str(reward.latest), "s-number mono")
+            tag_text("td", ", ".join(reward.env) or "–", "mono s-muted")
+            with tag("td"):
+                since(reward.updated_at)
+            with tag("td"):
+                train = button("Train with it", lambda: ui.navigate.to(f"/jobs/new?reward={reward.id}"))
+                train.props["aria-label"] = f"Train with {reward.name}"
+
+    async def _find(self, wanted: str | None) -> None:
+        self._search = wanted or ""
+        self._address.set({"search": self._search})
+        await self.load()
