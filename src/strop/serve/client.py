@@ -43,6 +43,11 @@ class EngineClient:
         self._connection: _Connection | None = None
         self._connecting = asyncio.Lock()
 
+    @property
+    def lost(self) -> bool:
+        """Whether the process has hung up, and was not reached since."""
+        return self._connection is not None and self._connection.lost
+
     async def load(self, name: str, source: str) -> ModelState:
         """Have a model in memory under `name`: a catalogue name, a hub id, or a folder of full
         weights or an adapter. Loading what is loaded already does nothing."""

@@ -51,14 +51,14 @@ async def _serve(socket: Path, settings: EngineSettings, parent: int | None) -> 
         traceback.print_exception(error)
         loop.call_soon_threadsafe(end, 1)
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # at a terminal, Ctrl-C is for the server
-    loop.add_signal_handler(signal.SIGTERM, end, 0)
     host = ModelHost(settings, fail, lambda line: print(line, flush=True))
     watch = asyncio.create_task(_watch(parent, end))
     try:
         with reachable(socket) as path:
             await asyncio.start_unix_server(lambda reader, writer: _answer_calls(host, reader, writer), path)
             socket.chmod(0o600)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # at a terminal, Ctrl-C is for the server
+            loop.add_signal_handler(signal.SIGTERM, end, 0)
             return await ended
     except OSError as error:
         raise ServerError(f"{socket}: no socket can be made there: {error.strerror}") from None

@@ -97,7 +97,7 @@ class EngineProcess:
         try:
             state = await self.client.load(name, source)
         except Unavailable as error:
-            if self._up.is_set() and self._process is not None and self._process.returncode is None:
+            if not self.client.lost:
                 raise
             raise Unavailable(f"{error.message} (while it loaded {name})", retry_after=error.retry_after) from None
         self._models[name] = source
@@ -121,14 +121,22 @@ class EngineProcess:
 
     async def generate(self, request: ChatRequest) -> AsyncGenerator[Event]:
         """Answer a request: see `EngineClient.generate`. Waits for a model that is being loaded again."""
+        await self._noticed()
         if request.model in self._models and request.model not in self._present:
             await self.load(request.model, self._models[request.model])
         async with aclosing(self.client.generate(request)) as events:
             async for event in events:
                 yield event
 
+    async def _noticed(self) -> None:
+        """A connection that is lost tells of the end of the process a little before the system does."""
+        end = time.monotonic() + _GRACE_S
+        while self.client.lost and self._up.is_set() and time.monotonic() < end:
+            await asyncio.sleep(_POLL_S)
+
     async def _running(self) -> None:
         """Wait for the process to answer. Unavailable where it fails again and again."""
+        await self._noticed()
         end = time.monotonic() + _PATIENCE_S
         while not self._up.is_set():
             if self._failures >= _MANY_FAILURES:
@@ -175,12 +183,14 @@ class EngineProcess:
 
     async def _revive(self) -> None:
         """Wait for the process to answer, then load what the one before it had."""
-        while not self._up.is_set():
+        while True:
             with suppress(Unavailable):
                 await self.client.state()
-                self._up.set()
+                break
             await asyncio.sleep(_POLL_S)
-        for name, source in list(self._models.items()):
+        lost = dict(self._models)
+        self._up.set()
+        for name, source in lost.items():
             try:
                 await self.client.load(name, source)
                 self._present.add(name)
