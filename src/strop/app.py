@@ -30,6 +30,7 @@ from strop.api.app import create_app
 from strop.api.deployments import Deployments
 from strop.api.guard import is_loopback
 from strop.api.openai.results import ResultFiles
+from strop.api.readiness import Readiness
 from strop.api.services import Services, Settings
 from strop.data.rows import count_rows
 from strop.errors import ServerError
@@ -95,12 +96,13 @@ class Server:
             _refuse_open_door(services, options)
             listener = stack.enter_context(_bind(options.host, options.port))
             services.files.sweep()
-            for worker in _workers(services, options):
+            readiness = Readiness(services.deployments)
+            for worker in _workers(services, options, readiness):
                 worker.start()
                 stack.callback(worker.close)
-            asyncio.run(self._serve(services, listener))
+            asyncio.run(self._serve(services, listener, readiness))
 
-    async def _serve(self, services: Services, listener: socket.socket) -> None:
+    async def _serve(self, services: Services, listener: socket.socket, readiness: Readiness) -> None:
         url = f"http://{_shown(self._options.host)}:{listener.getsockname()[1]}"
         app = create_app(services)
         mount(app, services, _cookie_key(services.folder))
@@ -111,6 +113,8 @@ class Server:
             for part in (services.engine, services.deployments):
                 await part.start()
                 stack.push_async_callback(part.close)
+            readiness.open()
+            stack.callback(readiness.close)
             await http.serve(sockets=[listener])
         log.info("stopped")
 
@@ -214,7 +218,7 @@ def _cookie_key(folder: DataFolder) -> str:
     return path.read_text(encoding="ascii")
 
 
-def _workers(services: Services, options: Options) -> Iterator[_Worker]:
+def _workers(services: Services, options: Options, readiness: Readiness) -> Iterator[_Worker]:
     results = ResultFiles(services.database, services.folder, services.files)
     yield Runner(
         services.jobs,
@@ -225,7 +229,7 @@ def _workers(services: Services, options: Options) -> Iterator[_Worker]:
         options.concurrency,
         on_finished=results.of,
     )
-    yield EvaluationRunner(services.evaluations, services.secrets)
+    yield EvaluationRunner(services.evaluations, services.secrets, ready=readiness)
     yield _Upkeep(services)
 
 

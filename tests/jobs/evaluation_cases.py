@@ -49,7 +49,7 @@ class ReapingLauncher(LocalLauncher):
         cls.every.clear()
 
 
-def new_evaluation(name: str = "case", samples: int = 2, **model: Any) -> NewEvaluation:
+def new_evaluation(title: str = "case", samples: int = 2, **model: Any) -> NewEvaluation:
     """What a client asks for."""
     rewards = [{"name": "exact", "source": "../../rewards/rw_1/1/reward.py:grade", "env": []}]
     spec = {
@@ -58,7 +58,7 @@ def new_evaluation(name: str = "case", samples: int = 2, **model: Any) -> NewEva
         "limit": None,
         "config": {"rewards": rewards, "eval": {"samples": samples, "temperature": 1.0}},
     }
-    return NewEvaluation(name, "tiny", spec)
+    return NewEvaluation(title, "tiny", spec)
 
 
 def plan(folder: Path, rows: int = 4, ends: list[dict[str, Any]] | None = None) -> list[str]:

@@ -12,6 +12,7 @@ import pytest
 from evaluation_cases import QUICK, ReapingLauncher, ended, launches, new_evaluation, plan, running
 from job_cases import FixedSecrets, until
 
+from strop.errors import NotFound, StropError, Unavailable
 from strop.jobs.evaluating import EvaluationRunner
 from strop.jobs.evaluations import EvaluationQueue
 from strop.store.datafolder import DataFolder
@@ -163,6 +164,38 @@ def test_one_that_asks_this_server_is_stopped_with_it_and_goes_on_with_the_next(
     until(lambda: queue.folder(made).status()["state"] == "paused")
     with running(queue, command):
         assert ended(queue, made).restarts == 0
+
+
+class Gate:
+    """Says in turn what becomes of a deployment."""
+
+    def __init__(self, *answers: bool | StropError) -> None:
+        self.answers = list(answers)
+        self.asked: list[str] = []
+
+    def __call__(self, name: str) -> bool:
+        self.asked.append(name)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, StropError):
+            raise answer
+        return answer
+
+
+def test_a_deployment_is_loaded_before_it_is_asked(sqlite_queue: EvaluationQueue, tmp_path: Path) -> None:
+    queue, gate = sqlite_queue, Gate(False, False, Unavailable("the model process is starting"), True)
+    made = queue.create(new_evaluation(kind="deployment", name="helper", socket="../../engine.sock"))
+    with running(queue, plan(tmp_path), ready=gate):
+        done = ended(queue, made)
+    assert (done.status, done.reason) == ("succeeded", None)
+    assert gate.asked == ["helper"] * 4
+
+
+def test_a_deployment_that_is_gone_is_a_failure(sqlite_queue: EvaluationQueue, tmp_path: Path) -> None:
+    queue, gate = sqlite_queue, Gate(NotFound("no deployment 'helper'"))
+    made = queue.create(new_evaluation(kind="deployment", name="helper", socket="../../engine.sock"))
+    with running(queue, plan(tmp_path), ready=gate):
+        done = ended(queue, made)
+    assert (done.status, done.reason, launches(queue, made)) == ("failed", "no deployment 'helper'", [])
 
 
 def test_secrets_reach_only_the_process_that_names_them(sqlite_queue: EvaluationQueue, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 
-from strop.errors import InvalidRequest, ModelError, NotFound, StropError, Unavailable
+from strop.errors import Conflict, InvalidRequest, ModelError, NotFound, StropError, Unavailable
 from strop.serve.wire import ChatRequest, Delta, Done, Event, Finished
 from strop.types import Failure, Group, Message, Row, SamplingParams, StopReason
 from strop.worker.deployed import DeployedEnvironment
@@ -96,3 +96,7 @@ def test_loading_waits_for_the_process_but_not_for_a_model_that_cannot_be_loaded
     assert process.loaded == [("helper", "/models/m")]
     with pytest.raises(ModelError, match="damaged"):
         asyncio.run(environment(Process(broken=[ModelError("damaged")])).load())
+
+
+def test_what_a_deployment_has_loaded_is_what_is_measured() -> None:
+    asyncio.run(environment(Process(broken=[Conflict("loaded from elsewhere")])).load())

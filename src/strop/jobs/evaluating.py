@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from strop.config import RewardConfig
-from strop.errors import RewardError, StropError
+from strop.errors import RewardError, StropError, Unavailable
 from strop.jobs.environment import public_environment
 from strop.jobs.evaluations import Evaluation, EvaluationQueue, EvaluationStatus, change
 from strop.jobs.launcher import Launcher, LocalLauncher, Process
@@ -43,13 +43,16 @@ class EvaluationRunner:
         concurrency: int = 1,
         limits: Limits = _LIMITS,
         monotonic: Callable[[], float] = time.monotonic,
+        ready: Callable[[str], bool] = lambda name: True,
     ) -> None:
+        """`ready` has a deployment loaded that an evaluation is about to ask: false as long as it is not."""
         self._queue = queue
         self._secrets = secrets
         self._launcher = launcher or LocalLauncher(EVALUATE)
         self._concurrency = concurrency
         self._limits = limits
         self._monotonic = monotonic
+        self._ready = ready
         self._followed: dict[str, _Followed] = {}
         self._closing = threading.Event()
         self._waking = threading.Event()
@@ -111,10 +114,18 @@ class EvaluationRunner:
 
     def _launch(self, followed: _Followed) -> None:
         evaluation, folder = followed.evaluation, self._queue.folder(followed.evaluation)
+        model = evaluation.spec["model"]
         try:
+            if model["kind"] == "deployment" and not self._ready(model["name"]):
+                return  # the next round asks again
             environment = self._environment(evaluation)
             folder.set_status(RunState.STARTING)  # what an earlier process said is not about this one
             process = self._launcher.launch(folder.path, environment, evaluation.restarts + 1)
+        except Unavailable as error:
+            followed.start_at = self._monotonic() + self._limits.backoff_s
+            if evaluation.reason != error.message:
+                followed.evaluation = self._change(evaluation, reason=error.message)
+            return
         except StropError as error:
             self._settle(evaluation, _S.FAILED, error.message)
             return
@@ -122,7 +133,8 @@ class EvaluationRunner:
             self._settle(evaluation, _S.FAILED, f"no process could be started: {error}; mend that, then resume")
             return
         followed.process, followed.ended = process, False
-        followed.evaluation = self._change(evaluation, pid=process.pid, pid_started_at=process.started_at)
+        begun = {"pid": process.pid, "pid_started_at": process.started_at, "reason": None}
+        followed.evaluation = self._change(evaluation, **begun)
 
     def _conclude(self, followed: _Followed) -> None:
         """Say how an evaluation ended whose process has, or start it again."""

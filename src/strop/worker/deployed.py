@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from strop.envs.text_only import text_rollout, unanswered
-from strop.errors import NotFound, StropError, Unavailable
+from strop.errors import Conflict, NotFound, StropError, Unavailable
 from strop.serve.client import EngineClient
 from strop.serve.wire import ChatRequest, Delta, Finished
 from strop.types import Failure, Group, Json, Message, Rollout, Row, SamplingParams, StopReason
@@ -38,14 +39,18 @@ class DeployedEnvironment:
         self._pauses = pauses
 
     async def load(self) -> None:
-        """Have the model in memory. Raises ModelError, or Unavailable where the process stays down."""
-        for pause in self._pauses:
-            try:
-                await self._client.load(self._name, self._source)
-                return
-            except Unavailable:
-                await asyncio.sleep(pause)
-        await self._client.load(self._name, self._source)
+        """Have the model in memory. Raises ModelError, or Unavailable where the process stays down.
+
+        Whatever the deployment has loaded under its name is what it answers with, and is measured.
+        """
+        with suppress(Conflict):
+            for pause in self._pauses:
+                try:
+                    await self._client.load(self._name, self._source)
+                    return
+                except Unavailable:
+                    await asyncio.sleep(pause)
+            await self._client.load(self._name, self._source)
 
     async def play(self, row: Row, count: int, params: SamplingParams) -> Group:
         """`count` answers to a row, not scored yet, or failures where the process gave none."""
