@@ -17,7 +17,8 @@ PING_S = 15.0
 DONE = format_sse_event(data_str="[DONE]")
 """The last message of OpenAI's streams."""
 
-STREAMED: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+_EVENT = {"type": "object", "properties": {name: {"type": "string"} for name in ("data", "event", "id")}}
+STREAMED: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": _EVENT}}}}
 """For `responses` of routes that may answer with a stream."""
 
 Result = TypeVar("Result")
