@@ -17,9 +17,12 @@ from job_requests import train
 from served import services
 from strop.api.deployments import Deployments, LoadState
 from strop.api.services import Services
+from strop.config import SamplingConfig, dump_config
 from strop.errors import CheckpointError, Conflict, InvalidRequest, ModelError, NotFound, Unavailable
 from strop.jobs.job import Job
 from strop.serve.wire import ChatRequest, Delta, Done, EngineState, Event, Finished, ModelState
+from strop.store.files import write_atomic
+from strop.store.rundir import RunDir
 
 WAIT_S = 20
 
@@ -37,6 +40,7 @@ class FakeModels:
         """What the next loads fail with."""
         self.working = 0
         """Completions that somebody else asked for."""
+        self.asked: list[ChatRequest] = []
 
     async def load(self, name: str, source: str) -> ModelState:
         self.loads.append((name, source))
@@ -59,6 +63,7 @@ class FakeModels:
     async def generate(self, request: ChatRequest) -> AsyncGenerator[Event]:
         if request.model not in self.held:
             raise NotFound(f"{request.model} is not loaded", param="model")
+        self.asked.append(request)
         for index in range(request.n):
             yield Delta(index, self.held[request.model])
             yield Finished(index, "stop", 5)
@@ -192,6 +197,22 @@ def test_a_models_own_name_follows_its_training_when_it_is_loaded_again(tmp_path
         assert (await case.deployments.resolve(name)).path.endswith("step-000002")
         await case.deployments.unload("chosen")
         assert (await case.deployments.resolve("chosen")).path == chosen.path == first.path
+
+    run(tmp_path, check)
+
+
+def test_prompts_are_rendered_as_in_the_training_of_a_checkpoint_unless_the_request_says_otherwise(
+    tmp_path: Path,
+) -> None:
+    async def check(case: Case) -> None:
+        job = case.job(1)
+        trained = RunDir(case.given.folder.found(job.folder))
+        options = {"enable_thinking": False, "date": "today"}
+        changed = trained.config().model_copy(update={"sampling": SamplingConfig(template=options)})
+        write_atomic(trained.config_file, dump_config(changed))
+        await collect(case.deployments.generate(ask(job.model_name, template={"date": "never"})))
+        await collect(case.deployments.generate(ask("smollm2-135m")))
+        assert [request.template for request in case.models.asked] == [{"enable_thinking": False, "date": "never"}, {}]
 
     run(tmp_path, check)
 

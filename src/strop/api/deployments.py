@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
-from strop.api.placement import Place, deployable, follow, on_demand
+from strop.api.placement import Place, deployable, follow, on_demand, template_of
 from strop.api.sources import is_trained
 from strop.errors import Conflict, InvalidRequest, NotFound, StropError
 from strop.jobs.queue import JobQueue
@@ -88,6 +88,8 @@ class _Live:
     reason: str | None = None
     busy: int = 0
     """Requests under way."""
+    template: Mapping[str, Json] = field(default_factory=dict)
+    """Options of the chat template where a request says nothing else."""
 
 
 class Deployments:
@@ -197,7 +199,7 @@ class Deployments:
         use = _Use()
         live.busy += 1
         try:
-            async with aclosing(self._events(row, replace(request, model=row.name))) as events:
+            async with aclosing(self._events(row, request)) as events:
                 async for event in events:
                     use.see(event)
                     if isinstance(event, Done):
@@ -252,6 +254,7 @@ class Deployments:
             place = await asyncio.to_thread(follow, self._jobs, self._folder, row)
             await self._bring(row.name, place.loadable(self._folder))
             place = await asyncio.to_thread(place.settled, self._folder)
+            live.template = await asyncio.to_thread(template_of, place, self._folder)
             await asyncio.to_thread(self._store.place, row.id, place.source, place.path)
             await asyncio.to_thread(self._store.want, row.id, True)
             live.loaded, live.reason, live.used_at = True, None, self._clock()
@@ -279,10 +282,9 @@ class Deployments:
 
     async def _events(self, row: StoredDeployment, request: ChatRequest) -> AsyncGenerator[Event]:
         """Answers of the model process; the model is loaded once more where it was lost meanwhile."""
-        await self._ensure(row)
         begun = False
         try:
-            async with aclosing(self._engine.generate(request)) as events:
+            async with aclosing(await self._asked(row, request)) as events:
                 async for event in events:
                     begun = True
                     yield event
@@ -291,10 +293,14 @@ class Deployments:
             if begun:
                 raise
         self._of(row).loaded = False
-        await self._ensure(row)
-        async with aclosing(self._engine.generate(request)) as events:
+        async with aclosing(await self._asked(row, request)) as events:
             async for event in events:
                 yield event
+
+    async def _asked(self, row: StoredDeployment, request: ChatRequest) -> AsyncGenerator[Event]:
+        await self._ensure(row)
+        template = {**self._of(row).template, **request.template}
+        return self._engine.generate(replace(request, model=row.name, template=template))
 
     async def _count(self, row: StoredDeployment, use: _Use) -> None:
         use.counted = True

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from strop.api.sources import find_trained, is_trained
-from strop.errors import ModelError, NotFound
+from strop.errors import ConfigError, ModelError, NotFound, RunError
 from strop.jobs.queue import JobQueue
 from strop.policy.catalogue import find_entry
 from strop.policy.weights import whole_folder
+from strop.store.checkpoints import MANIFEST
 from strop.store.datafolder import DataFolder
 from strop.store.deployments import StoredDeployment
+from strop.store.rundir import RunDir
 from strop.store.trained import trained_at
+from strop.types import Json
 
 log = logging.getLogger("strop.server")
 
@@ -91,6 +95,18 @@ def follow(jobs: JobQueue, folder: DataFolder, row: StoredDeployment) -> Place:
     if Path(row.source).is_absolute():
         return _at(folder, Path(row.source))
     return _named(folder, row.source)
+
+
+def template_of(place: Place, folder: DataFolder) -> Mapping[str, Json]:
+    """Options that the prompts of a checkpoint's training were rendered with; none for other models."""
+    path = folder.found(place.path)
+    if not (path / MANIFEST).is_file():
+        return {}
+    try:
+        return RunDir.open(path.resolve().parents[1]).config().sampling.template
+    except (RunError, ConfigError) as error:  # a checkpoint that was taken elsewhere
+        log.info("%s: no configuration of its training: %s", place.name, error.message)
+        return {}
 
 
 def _trained(jobs: JobQueue, folder: DataFolder, text: str) -> Place:
