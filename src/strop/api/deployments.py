@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Protocol
 
-from strop.api.placement import Place, deployable, follow, on_demand, template_of
+from strop.api.loading import Loader, ModelEngine
+from strop.api.placement import Place, deployable, on_demand
 from strop.api.sources import is_trained
-from strop.errors import Conflict, InvalidRequest, NotFound, StropError
+from strop.errors import InvalidRequest, NotFound, StropError
 from strop.jobs.queue import JobQueue
 from strop.serve.wire import ChatRequest, Done, EngineState, Event, Finished, ModelState
 from strop.store.datafolder import DataFolder
@@ -61,37 +61,6 @@ class Deployment:
     """Memory, requests in flight and queue, while it is loaded."""
 
 
-class ModelEngine(Protocol):
-    """What answers: `serve.supervisor.EngineProcess`."""
-
-    async def load(self, name: str, source: str) -> ModelState:
-        """Have a model in memory."""
-
-    async def unload(self, name: str) -> None:
-        """Forget it."""
-
-    async def state(self) -> EngineState | None:
-        """What is in memory; None while nothing answers."""
-
-    def generate(self, request: ChatRequest) -> AsyncGenerator[Event]:
-        """Answer a request."""
-
-
-@dataclass
-class _Live:
-    """What is known of a deployment while the server runs."""
-
-    used_at: float
-    """By the clock that nobody can set."""
-    loaded: bool = False
-    loading: asyncio.Task[None] | None = None
-    reason: str | None = None
-    busy: int = 0
-    """Requests under way."""
-    template: Mapping[str, Json] = field(default_factory=dict)
-    """Options of the chat template where a request says nothing else."""
-
-
 class Deployments:
     """The deployments of a server. For the event loop that the server runs in."""
 
@@ -110,20 +79,17 @@ class Deployments:
         self._idle_minutes = idle_minutes
         self._clock = clock
         self._store = DeploymentStore(jobs.database)
-        self._live: dict[str, _Live] = {}
+        self._loader = Loader(jobs, folder, engine, self._store, clock)
         self._deploying = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Load again what was loaded when the server ended, without waiting for it."""
-        self._spawn(self._load_wanted())
-        self._spawn(self._sweep())
+        self._loader.spawn(self._load_wanted())
+        self._loader.spawn(self._sweep())
 
     async def close(self) -> None:
         """End the work in the background. What is loaded stays wanted."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._loader.close()
 
     async def create(
         self, source: str, name: str | None = None, idle_minutes: float | None = None, wait: bool = True
@@ -138,7 +104,7 @@ class Deployments:
         settings = {} if idle_minutes is None else {"idle_minutes": idle_minutes}
         chosen = place.name if name is None else checked_name(name, "a deployment")
         row = await self._create(chosen, place, settings)
-        loading = self._begin(row)
+        loading = self._loader.begin(row)
         if wait:
             try:
                 await asyncio.shield(loading)
@@ -161,21 +127,21 @@ class Deployments:
     async def load(self, key: str) -> Deployment:
         """Load a deployment now; does nothing where it is loaded."""
         row = await asyncio.to_thread(self._store.get, key)
-        await self._ensure(row)
+        await self._loader.ensure(row)
         return await self.get(row.id)
 
     async def unload(self, key: str) -> Deployment:
         """Free its memory; the next request loads it again. What it was answering fails."""
         row = await asyncio.to_thread(self._store.get, key)
-        await self._unload(row)
+        await self._loader.unload(row)
         return await self.get(row.id)
 
     async def delete(self, key: str) -> None:
         """Unload and forget it. The model's files stay."""
         row = await asyncio.to_thread(self._store.get, key)
-        await self._unload(row)
+        await self._loader.unload(row)
         await asyncio.to_thread(self._store.delete, row.id)
-        self._live.pop(row.id, None)
+        self._loader.forget(row)
 
     async def resolve(self, model: str) -> Deployment:
         """The loaded deployment that `model` of a request means, deployed now if need be.
@@ -186,7 +152,7 @@ class Deployments:
         be loaded.
         """
         row = await self._find(model)
-        await self._ensure(row)
+        await self._loader.ensure(row)
         return await self.get(row.id)
 
     async def generate(self, request: ChatRequest) -> AsyncGenerator[Event]:
@@ -195,7 +161,7 @@ class Deployments:
         As `EngineClient.generate`: pieces as they come, `Done` last; closing the iterator cancels.
         """
         row = await self._find(request.model)
-        live = self._of(row)
+        live = self._loader.of(row)
         use = _Use()
         live.busy += 1
         try:
@@ -216,11 +182,11 @@ class Deployments:
         state = await self._engine.state()
         working = {model.name for model in state.models if model.in_flight or model.queued} if state else set()
         for row in await asyncio.to_thread(self._store.wanted):
-            live, minutes = self._of(row), self._minutes(row)
+            live, minutes = self._loader.of(row), self._minutes(row)
             idle = self._clock() - live.used_at
             if live.loaded and minutes and idle > 60 * minutes and not live.busy and row.name not in working:
                 log.info("%s: unloaded after %d minutes without a request", row.name, idle / 60)
-                await self._unload(row)
+                await self._loader.unload(row)
 
     async def _find(self, model: str) -> StoredDeployment:
         """The deployment that a request names, made where it can be."""
@@ -237,49 +203,6 @@ class Deployments:
             raise InvalidRequest(f"{name!r} is how trained models are called; choose another name", param="name")
         return await asyncio.to_thread(self._store.create, name, place.source, place.path, settings)
 
-    async def _ensure(self, row: StoredDeployment) -> None:
-        """Have it in memory, once for all who wait."""
-        if not self._of(row).loaded:
-            await asyncio.shield(self._begin(row))
-
-    def _begin(self, row: StoredDeployment) -> asyncio.Task[None]:
-        live = self._of(row)
-        if live.loading is None:
-            live.loading = self._spawn(self._load(row))
-        return live.loading
-
-    async def _load(self, row: StoredDeployment) -> None:
-        live = self._of(row)
-        try:
-            place = await asyncio.to_thread(follow, self._jobs, self._folder, row)
-            await self._bring(row.name, place.loadable(self._folder))
-            place = await asyncio.to_thread(place.settled, self._folder)
-            live.template = await asyncio.to_thread(template_of, place, self._folder)
-            await asyncio.to_thread(self._store.place, row.id, place.source, place.path)
-            await asyncio.to_thread(self._store.want, row.id, True)
-            live.loaded, live.reason, live.used_at = True, None, self._clock()
-        except StropError as error:
-            live.reason = error.message
-            log.warning("%s cannot be loaded: %s", row.name, error.message)
-            raise
-        finally:
-            live.loading = None
-
-    async def _bring(self, name: str, source: str) -> None:
-        try:
-            await self._engine.load(name, source)
-        except Conflict:  # an older checkpoint under that name
-            await self._engine.unload(name)
-            await self._engine.load(name, source)
-
-    async def _unload(self, row: StoredDeployment) -> None:
-        live = self._of(row)
-        if live.loading is not None:
-            await asyncio.gather(asyncio.shield(live.loading), return_exceptions=True)
-        live.loaded, live.reason = False, None
-        await asyncio.to_thread(self._store.want, row.id, False)
-        await self._engine.unload(row.name)
-
     async def _events(self, row: StoredDeployment, request: ChatRequest) -> AsyncGenerator[Event]:
         """Answers of the model process; the model is loaded once more where it was lost meanwhile."""
         begun = False
@@ -292,14 +215,14 @@ class Deployments:
         except NotFound:
             if begun:
                 raise
-        self._of(row).loaded = False
+        self._loader.of(row).loaded = False
         async with aclosing(await self._asked(row, request)) as events:
             async for event in events:
                 yield event
 
     async def _asked(self, row: StoredDeployment, request: ChatRequest) -> AsyncGenerator[Event]:
-        await self._ensure(row)
-        template = {**self._of(row).template, **request.template}
+        await self._loader.ensure(row)
+        template = {**self._loader.of(row).template, **request.template}
         return self._engine.generate(replace(request, model=row.name, template=template))
 
     async def _count(self, row: StoredDeployment, use: _Use) -> None:
@@ -309,7 +232,7 @@ class Deployments:
     async def _load_wanted(self) -> None:
         for row in await asyncio.to_thread(self._store.wanted):
             with suppress(StropError):  # which is logged, and shows in its state
-                await self._ensure(row)
+                await self._loader.ensure(row)
 
     async def _sweep(self) -> None:
         while True:
@@ -317,25 +240,11 @@ class Deployments:
             with suppress(StropError):
                 await self.unload_idle()
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._settle)
-        return task
-
-    def _settle(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) and not isinstance(error, StropError):
-            log.error("a deployment failed", exc_info=error)
-
-    def _of(self, row: StoredDeployment) -> _Live:
-        return self._live.setdefault(row.id, _Live(self._clock()))
-
     def _minutes(self, row: StoredDeployment) -> float:
         return float(row.settings.get("idle_minutes", self._idle_minutes))
 
     def _shown(self, row: StoredDeployment, state: EngineState | None) -> Deployment:
-        live = self._of(row)
+        live = self._loader.of(row)
         models = {model.name: model for model in state.models} if state else {}
         loaded = models.get(row.name) if live.loaded else None
         if live.loading is not None or (live.loaded and loaded is None):
