@@ -109,6 +109,7 @@ class Explorer(_Component, component="components/explorer.js"):
         on_prompt: Listener,
         on_step: Listener,
     ) -> None:
+        """`step` is the one whose rollouts are shown; `initial` holds filters, as in the address."""
         super().__init__()
         self._set(
             {"run": run, "components": list(components), "active": active, "step": step, "initial": dict(initial)}
@@ -117,17 +118,33 @@ class Explorer(_Component, component="components/explorer.js"):
         self._listen("prompt", on_prompt)
         self._listen("step", on_step)
 
+    def set_chosen(self, row: str | None, step: int | None) -> None:
+        """Mark what is shown below the list, which leaves room for it."""
+        self._props.update({"chosen": row or "", "step": step, "short": row is not None or step is not None})
+        self.update()
+
 
 class HeatMap(_Component, component="components/heat_map.js"):
     """Every attempt at a prompt."""
 
     def __init__(
-        self, run: str, row: str, *, selected: str | None, active: bool, on_open: Listener, on_select: Listener
+        self,
+        run: str,
+        row: str,
+        *,
+        selected: str | None,
+        active: bool,
+        grab: bool,
+        on_open: Listener,
+        on_select: Listener,
+        on_close: Listener,
     ) -> None:
+        """With `grab` it takes the keyboard as soon as it is there."""
         super().__init__()
-        self._set({"run": run, "row": row, "selected": selected, "active": active})
+        self._set({"run": run, "row": row, "selected": selected, "active": active, "grab": grab})
         self._listen("open", on_open)
         self._listen("select", on_select)
+        self._listen("close", on_close)
 
     def select(self, rollout: str) -> None:
         """Frame the cell of a rollout."""
@@ -138,10 +155,12 @@ class HeatMap(_Component, component="components/heat_map.js"):
 class Inspector(_Component, component="components/inspector.js"):
     """One rollout as a whole."""
 
-    def __init__(self, rollout: str, *, on_open: Listener) -> None:
+    def __init__(self, rollout: str, initial: Mapping[str, Any], *, on_open: Listener, on_view: Listener) -> None:
+        """Without a rollout it says how to choose one."""
         super().__init__()
-        self._set({"id": rollout})
+        self._set({"id": rollout, "initial": dict(initial)})
         self._listen("open", on_open)
+        self._listen("view", on_view)
 
     def show(self, rollout: str) -> None:
         """Show another one."""

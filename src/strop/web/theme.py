@@ -87,10 +87,9 @@ def _theme_button(dark: ui.dark_mode) -> None:
         theme = THEMES[(THEMES.index(_theme()) + 1) % len(THEMES)]
         app.storage.user["theme"] = theme.name
         dark.value = theme.dark
-        control.set_text(theme.name)
-        control.props(f'aria-label="Theme: {theme.name}"')
+        control.set_text(f"Theme: {theme.name}")
 
-    control = button(_theme().name, turn, "bare").props(f'aria-label="Theme: {_theme().name}"')
+    control = button(f"Theme: {_theme().name}", turn, "bare")
 
 
 def _help_button() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from strop.store.queries.curves import latest_metrics, metric_names, reference_metrics, series
 from strop.store.queries.overview import all_checkpoints, checkpoint, checkpoints, run, runs, steps_page
-from strop.store.queries.prompts import PromptFilter, count_prompts, prompts_page
+from strop.store.queries.prompts import PromptFilter, count_prompts, prompt_previews, prompts_page
 from strop.store.queries.rollouts import (
     RolloutFilter,
     count_rollouts,
@@ -25,6 +25,7 @@ __all__ = [
     "heat_map",
     "latest_metrics",
     "metric_names",
+    "prompt_previews",
     "prompts_page",
     "reference_metrics",
     "rollout",

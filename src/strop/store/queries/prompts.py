@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +70,14 @@ def prompts_page(
     query = sa.select(*_SHOWN).where(*_conditions(connection, run, filters))
     rows = read_page(connection, query, order, limit, anchor)
     return [{**row._asdict(), "components": json.loads(row.components)} for row in rows]
+
+
+def prompt_previews(connection: Connection, run_id: str, rows: Collection[str]) -> dict[str, str]:
+    """How the prompts of rows begin, by row; rows that the run has not drawn are left out."""
+    run = found_run(connection, run_id)
+    wanted = [sendable(row) for row in rows]
+    query = sa.select(table.c.row, table.c.preview).where(table.c.run == run, table.c.row.in_(wanted))
+    return dict(connection.execute(query).all())
 
 
 def count_prompts(connection: Connection, run_id: str, filters: PromptFilter = _ALL) -> int:

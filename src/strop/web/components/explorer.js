@@ -39,16 +39,16 @@ export default {
         </template>
       </div>
       <p v-if="fault" class="s-error" role="alert">{{ fault }}</p>
-      <div class="s-table-wrap">
+      <div class="s-table-wrap" :class="{ 's-table-wrap--short': short }">
         <table class="s-table" data-list>
           <thead v-if="by === 'prompt'"><tr><th>Prompt</th><th>Latest answer</th><th class="s-number">Step</th><th class="s-number">Reward</th></tr></thead>
           <thead v-else><tr><th>Step</th><th class="s-number">Prompts</th><th class="s-number">Samples</th><th class="s-number">Average reward</th><th>Completions</th></tr></thead>
           <tbody v-if="by === 'prompt'">
-            <tr v-for="row in rows" :key="row.id">
-              <td><button class="s-link s-clip" data-item @click="$emit('prompt', row.id)">{{ row.preview || '(empty)' }}</button></td>
-              <td><span class="s-clip s-muted">{{ row.answer }}</span></td>
+            <tr v-for="row in rows" :key="row.id" :class="{ 's-chosen': row.id === chosen }">
+              <td class="s-fill"><button class="s-link s-clip" :title="row.preview" data-item @click="$emit('prompt', row.id)">{{ row.preview || '(empty)' }}</button></td>
+              <td class="s-fill"><span class="s-clip s-muted" :title="row.answer">{{ row.answer }}</span></td>
               <td class="s-number mono">{{ row.step }}</td>
-              <td class="s-number mono">{{ digits(component ? row.components[component] : row.reward) }}<span v-if="row.failed" class="s-badge s-badge--bad">{{ row.failed }} failed</span></td>
+              <td class="s-number mono"><span v-if="row.failed" class="s-badge s-badge--bad">{{ row.failed }} failed</span> {{ digits(component ? row.components[component] : row.reward) }}</td>
             </tr>
           </tbody>
           <tbody v-else>
@@ -76,6 +76,8 @@ export default {
     components: Array,
     initial: Object, // by, search, component, least, most, only, sort
     step: Number,
+    chosen: String, // id of the prompt that is shown below
+    short: Boolean, // leaves room for what was chosen
   },
 
   data() {
@@ -173,6 +175,7 @@ export default {
 
     status(row) {
       if (row.damage) return row.damage;
+      if (!row.samples) return "no rollouts recorded";
       const parts = [];
       if (row.failed) parts.push(`${row.failed} failed`);
       if (row.truncated) parts.push(`${row.truncated} cut off`);

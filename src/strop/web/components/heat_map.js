@@ -1,9 +1,13 @@
 // All attempts at one prompt: a column a step, a row an attempt, bolder green for more reward.
-// A slash marks a failed attempt, a foot one that was cut off. Mouse, or arrow keys and Enter.
+// A slash marks a failed attempt, a foot one that was cut off. Mouse, or arrow keys, Enter and Esc.
 
-const CELL = 18;
+import { rollout } from "/ui/static/rollouts.js";
+
+const LARGEST = 18;
+const SMALLEST = 4;
+const WIDEST = 12000; // a canvas that is much wider than that stays empty
 const GAP = 2;
-const LEFT = 30;
+const LEFT = 2;
 const TOP = 20;
 
 const token = (name) => getComputedStyle(document.body).getPropertyValue(name).trim();
@@ -13,12 +17,16 @@ export default {
     <div class="s-heat">
       <p v-if="fault" class="s-error" role="alert">{{ fault }}</p>
       <div class="s-heat-scroll" ref="scroll">
+        <p v-if="loaded && !attempts" class="s-empty">No attempt at this prompt was recorded.</p>
+        <div class="s-heat-field">
+        <ol class="s-heat-rows" aria-hidden="true"><li v-for="attempt in attempts" :key="attempt" :style="{ height: size + 2 + 'px' }">{{ size > 9 || attempt % 5 === 1 ? attempt : '' }}</li></ol>
         <canvas ref="canvas" tabindex="0" role="application" :aria-label="summary" aria-describedby="heat-keys"
           @mousemove="hover" @mouseleave="hovered = null; draw()" @click="click" @keydown="key" @focus="focused" @blur="draw"></canvas>
+        </div>
       </div>
       <p class="s-row s-small s-muted">
         <span class="mono" aria-live="polite">{{ told }}</span>
-        <span id="heat-keys" class="s-sr">Arrow keys move, Enter opens the attempt.</span>
+        <span id="heat-keys" class="s-sr">Arrow keys move, Enter opens the attempt, Esc closes it.</span>
         <span class="s-grow"></span>
         <span>{{ low }}</span><span class="s-heat-scale" aria-hidden="true"></span><span>{{ high }}</span>
         <span><span class="s-heat-key" aria-hidden="true">╱</span> failed</span>
@@ -31,16 +39,16 @@ export default {
     row: String, // id of the prompt
     selected: String, // id of the rollout that is shown
     active: Boolean,
+    grab: Boolean, // take the keyboard: somebody just opened it
   },
 
   data() {
-    return { told: "", fault: "", low: "", high: "", summary: "Attempts" };
+    return { told: "", fault: "", low: "", high: "", summary: "Attempts", attempts: 0, size: LARGEST, loaded: false };
   },
 
   created() {
     this.cells = new Map(); // "column,attempt" -> cell
     this.steps = [];
-    this.attempts = 0;
     this.at = null;
     this.hovered = null;
   },
@@ -54,6 +62,7 @@ export default {
 
   unmounted() {
     clearInterval(this.timer);
+    clearTimeout(this.resting);
     this.theme.disconnect();
   },
 
@@ -82,7 +91,9 @@ export default {
         if (first) this.find(this.selected);
         this.$nextTick(() => {
           this.draw();
-          if (first) this.$refs.scroll.scrollLeft = this.at ? this.x(this.at[0]) - 200 : 1e6;
+          if (!first) return;
+          this.$refs.scroll.scrollLeft = this.at ? this.x(this.at[0]) - 200 : 1e6;
+          if (this.grab) this.$refs.canvas.focus({ preventScroll: true });
         });
       } catch (error) {
         this.fault = `The attempts cannot be read: ${error.message}. Trying again.`;
@@ -90,7 +101,9 @@ export default {
     },
 
     take({ steps, samples, lowest, highest, cells }) {
+      this.loaded = true;
       this.steps = steps;
+      this.size = Math.min(LARGEST, Math.max(SMALLEST, Math.floor(WIDEST / Math.max(steps.length, 1)) - GAP));
       this.attempts = samples;
       const column = new Map(this.steps.map((step, index) => [step, index]));
       this.cells = new Map(cells.map((cell) => [`${column.get(cell.step)},${cell.sample}`, cell]));
@@ -102,12 +115,18 @@ export default {
     },
 
     find(id) {
+      if (!id) return;
       for (const [key, cell] of this.cells) if (cell.id === id) this.at = key.split(",").map(Number);
       if (this.at) this.tell(this.cell(this.at));
     },
 
-    x: (column) => LEFT + column * (CELL + GAP),
-    y: (attempt) => TOP + attempt * (CELL + GAP),
+    x(column) {
+      return LEFT + column * (this.size + GAP);
+    },
+
+    y(attempt) {
+      return TOP + attempt * (this.size + GAP);
+    },
 
     cell(at) {
       return at && this.cells.get(at.join(","));
@@ -135,38 +154,38 @@ export default {
     },
 
     labels(pen) {
-      const every = Math.max(1, Math.ceil(34 / (CELL + GAP)));
+      const room = 10 + 7 * String(this.steps.at(-1) ?? "").length;
+      const every = Math.max(1, Math.ceil(room / (this.size + GAP)));
       this.steps.forEach((step, column) => column % every === 0 && pen.fillText(step, this.x(column), TOP - 7));
-      for (let attempt = 0; attempt < this.attempts; attempt += 1)
-        pen.fillText(attempt + 1, 6, this.y(attempt) + CELL - 5);
     },
 
     paint(pen, [column, attempt], cell, colours) {
+      const { size } = this;
       const [x, y] = [this.x(column), this.y(attempt)];
       const share = cell.reward === null ? 0 : (cell.reward - this.least) / (this.most - this.least);
       pen.fillStyle = `rgba(${colours.reward}, ${0.06 + 0.94 * share})`;
-      pen.fillRect(x, y, CELL, CELL);
+      pen.fillRect(x, y, size, size);
       pen.strokeStyle = colours.line;
       pen.lineWidth = 1;
-      pen.strokeRect(x + 0.5, y + 0.5, CELL - 1, CELL - 1);
+      pen.strokeRect(x + 0.5, y + 0.5, size - 1, size - 1);
       if (cell.cause) {
         pen.strokeStyle = colours.bad;
         pen.lineWidth = 2;
         pen.beginPath();
-        pen.moveTo(x + 3, y + CELL - 3);
-        pen.lineTo(x + CELL - 3, y + 3);
+        pen.moveTo(x + 3, y + size - 3);
+        pen.lineTo(x + size - 3, y + 3);
         pen.stroke();
       }
       if (cell.stop_reason === "length") {
         pen.fillStyle = colours.bar;
-        pen.fillRect(x + 2, y + CELL - 4, CELL - 4, 2);
+        pen.fillRect(x + 2, y + size - 4, size - 4, 2);
       }
     },
 
     frame(pen, [column, attempt], colour, width) {
       pen.strokeStyle = colour;
       pen.lineWidth = width;
-      pen.strokeRect(this.x(column) - 1, this.y(attempt) - 1, CELL + 2, CELL + 2);
+      pen.strokeRect(this.x(column) - 1, this.y(attempt) - 1, this.size + 2, this.size + 2);
     },
 
     tell(cell) {
@@ -177,8 +196,8 @@ export default {
 
     under(event) {
       const at = [
-        Math.floor((event.offsetX - LEFT) / (CELL + GAP)),
-        Math.floor((event.offsetY - TOP) / (CELL + GAP)),
+        Math.floor((event.offsetX - LEFT) / (this.size + GAP)),
+        Math.floor((event.offsetY - TOP) / (this.size + GAP)),
       ];
       return this.cell(at) ? at : null;
     },
@@ -187,8 +206,15 @@ export default {
       const at = this.under(event);
       if (String(at) === String(this.hovered)) return;
       this.hovered = at;
-      this.tell(this.cell(at));
+      if (at) this.ahead(this.cell(at).id);
+      this.tell(this.cell(at ?? this.at));
       this.draw();
+    },
+
+    // Somebody rests here: read it before it is asked for.
+    ahead(id) {
+      clearTimeout(this.resting);
+      this.resting = setTimeout(() => rollout(id).catch(() => {}), 60);
     },
 
     click(event) {
@@ -205,6 +231,7 @@ export default {
     key(event) {
       const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
       if (event.key === "Enter" && this.at) this.open(this.at);
+      if (event.key === "Escape") this.$emit("close");
       const move = moves[event.key];
       if (!move || !this.at) return;
       event.preventDefault();
@@ -215,7 +242,8 @@ export default {
       this.draw();
       const scroll = this.$refs.scroll;
       const x = this.x(next[0]);
-      if (x < scroll.scrollLeft + LEFT || x > scroll.scrollLeft + scroll.clientWidth - CELL) scroll.scrollLeft = x - 200;
+      const wide = scroll.clientWidth - 40 - this.size; // without the numbers of the attempts
+      if (x < scroll.scrollLeft || x > scroll.scrollLeft + wide) scroll.scrollLeft = x - 200;
       this.$emit("select", this.cell(next).id);
     },
 
@@ -223,6 +251,7 @@ export default {
       this.at = at;
       this.tell(this.cell(at));
       this.draw();
+      rollout(this.cell(at).id).catch(() => {}); // on its way while the page hears of the click
       this.$emit("open", this.cell(at).id);
     },
   },

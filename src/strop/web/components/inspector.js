@@ -1,13 +1,20 @@
 // One rollout: what it was worth and why, the conversation, its tokens, its logs, and its group.
 // Model text is only ever put on the page as text.
 
+import { Rendered } from "/ui/static/markdown.js";
+import { read, rollout as readRollout } from "/ui/static/rollouts.js";
+
 const digits = (value) => (value === null || value === undefined ? "–" : Number(value.toFixed(3)).toString());
 
+const VIEWS = ["Conversation", "Tokens", "Group", "Logs", "JSON"];
 const DEEP_NATS = 6; // a token this unlikely gets the strongest colour
 
 export default {
+  components: { Rendered },
+
   template: `
-    <article class="s-inspector" v-if="rollout" :aria-label="title">
+    <p v-if="!id" class="s-empty">Choose an attempt: click on it, or move with the arrow keys and press Enter.</p>
+    <article class="s-inspector" v-else-if="rollout" :aria-label="title">
       <header class="s-row">
         <h2 class="s-grow">{{ title }}</h2>
         <span v-if="rollout.stop_reason === 'length'" class="s-badge s-badge--warn">cut off</span>
@@ -41,12 +48,18 @@ export default {
 
       <div class="s-row" role="group" aria-label="View">
         <button v-for="name in views" :key="name" class="s-plain" :aria-pressed="view === name" @click="view = name">{{ name }}</button>
+        <span class="s-grow"></span>
+        <span v-if="view === 'Conversation'" class="s-row" role="group" aria-label="Text">
+          <button class="s-chart-tool" :aria-pressed="!rendered" @click="render(false)">Raw</button>
+          <button class="s-chart-tool" :aria-pressed="rendered" @click="render(true)">Rendered</button>
+        </span>
       </div>
 
       <section v-if="view === 'Conversation'" class="s-column">
         <div v-for="(message, index) in conversation" :key="index" class="s-turn" :class="'s-turn--' + message.role">
           <span class="s-small s-muted">{{ message.role }}{{ message.answer ? ' · answer' : '' }}</span>
-          <pre>{{ message.content }}</pre>
+          <rendered v-if="rendered" :text="message.content"></rendered>
+          <pre v-else>{{ message.content }}</pre>
           <pre v-for="call in message.tool_calls || []" :key="call.id" class="s-call">{{ call.function.name }}({{ call.function.arguments }})</pre>
         </div>
       </section>
@@ -70,15 +83,20 @@ export default {
     <p v-else-if="fault" class="s-error" role="alert">{{ fault }}</p>
     <p v-else class="s-muted" aria-busy="true">Loading…</p>`,
 
-  props: { id: String },
+  props: {
+    id: String, // of the rollout; empty while none is chosen
+    initial: Object, // show: the view; text: "rendered"
+  },
 
   data() {
-    return { rollout: null, group: [], fault: "", view: "Conversation", copied: false };
+    return { rollout: null, group: [], fault: "", view: VIEWS[0], rendered: false, copied: false };
   },
 
   created() {
-    this.views = ["Conversation", "Tokens", "Group", "Logs", "Raw"];
+    this.views = VIEWS;
     this.digits = digits;
+    this.view = VIEWS.find((name) => name.toLowerCase() === this.initial?.show) ?? VIEWS[0];
+    this.rendered = this.initial?.text === "rendered";
     this.load();
   },
 
@@ -88,6 +106,7 @@ export default {
     },
     view() {
       if (this.view === "Group") this.loadGroup();
+      this.tell();
     },
   },
 
@@ -134,18 +153,26 @@ export default {
       });
     },
 
-    async get(path) {
-      const response = await fetch(path);
-      const body = await response.json();
-      if (!response.ok) throw new Error(body.error?.message ?? response.statusText);
-      return body;
+    render(rendered) {
+      this.rendered = rendered;
+      this.tell();
+    },
+
+    tell() {
+      this.$emit("view", {
+        show: this.view === VIEWS[0] ? "" : this.view.toLowerCase(),
+        text: this.rendered ? "rendered" : "",
+      });
     },
 
     async load() {
-      if (!this.id) return;
+      if (!this.id) {
+        Object.assign(this, { rollout: null, fault: "" });
+        return;
+      }
       const wanted = this.id;
       try {
-        const rollout = await this.get(`/v1/strop/rollouts/${wanted}`);
+        const rollout = await readRollout(wanted);
         if (wanted !== this.id) return; // another one was chosen meanwhile
         Object.assign(this, { rollout, fault: "", copied: false });
         if (this.view === "Group") this.loadGroup();
@@ -156,7 +183,7 @@ export default {
 
     async loadGroup() {
       try {
-        this.group = (await this.get(`/v1/strop/rollouts/${this.id}/group`)).data;
+        this.group = (await read(`/v1/strop/rollouts/${this.id}/group`)).data;
       } catch (error) {
         this.fault = error.message;
       }

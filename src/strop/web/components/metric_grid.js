@@ -12,9 +12,14 @@ const token = (name) => getComputedStyle(document.body).getPropertyValue(name).t
 function digits(value) {
   if (value === null || value === undefined) return "–";
   const size = Math.abs(value);
-  if (size !== 0 && (size < 1e-3 || size >= 1e6)) return value.toExponential(2);
+  if (size < 1e-12) return "0"; // what rounding leaves of a sum that is nothing
+  if ((size < 1e-3 || size >= 1e6)) return value.toExponential(2);
   return String(Number(value.toPrecision(size >= 100 ? 5 : 4)));
 }
+
+// Bounds of an axis that shows a curve as flat where it is: rounding errors are no movement.
+const flat = ({ min, max }) => max - min <= 1e-6 * Math.max(Math.abs(min), Math.abs(max)) || max - min < 1e-12;
+const beside = (value, side) => (Math.abs(value) < 1e-12 ? side : value + side * Math.abs(value) * 0.1);
 
 export default {
   template: `
@@ -43,7 +48,7 @@ export default {
         <div class="s-grid s-chart-grid">
           <figure v-for="chart in group.charts" :key="chart.metric" class="s-card s-chart">
             <figcaption class="s-row">
-              <h3 class="s-grow">{{ chart.title }}</h3>
+              <h3 class="s-grow" :title="chart.title">{{ chart.title }}</h3>
               <span class="mono">{{ latest(chart) }}</span>
               <button class="s-chart-tool" :aria-label="'Download ' + chart.title + ' as PNG'" @click="png(chart)">PNG</button>
               <button class="s-chart-tool" :aria-label="'Download ' + chart.title + ' as CSV'" @click="csv(chart)">CSV</button>
@@ -203,8 +208,11 @@ export default {
       const lines = this.lines(chart).filter((line) => line.points?.steps.length);
       const pair = (steps, values) => steps.map((step, index) => [step, values[index]]);
       const series = lines.flatMap(({ name, colour, type, points }) => {
-        const shared = { type: "line", showSymbol: points.steps.length === 1, animation: false };
-        const smoothed = this.smoothing > 0 && points.smoothed;
+        // Measured every now and then, over all of its rows: smoothing would only delay what it says.
+        const rare = type === "dashed";
+        const few = points.steps.length === 1 || (rare && points.steps.length <= 60);
+        const shared = { type: "line", showSymbol: few, symbol: "circle", symbolSize: 5, animation: false };
+        const smoothed = this.smoothing > 0 && !rare && points.smoothed;
         const main = {
           ...shared,
           name,
@@ -216,25 +224,38 @@ export default {
         const raw = { data: pair(points.steps, points.values), lineStyle: { color: colour, width: 1, opacity: 0.28 } };
         return [{ ...shared, ...raw, name: `${name}, raw`, itemStyle: { color: colour }, silent: true }, main];
       });
-      const axis = { axisLine: { lineStyle: { color: token("--line-strong") } }, axisLabel: { color: token("--muted") } };
+      const font = { fontFamily: token("--font"), fontSize: 11 };
+      const axis = { axisLine: { lineStyle: { color: token("--line-strong") } }, axisLabel: { color: token("--muted"), ...font, hideOverlap: true } };
+      const legend = this.runs.length > 1 || Boolean(chart.validation); // its room is kept from the beginning: nothing jumps
       return {
         animation: false,
-        grid: { left: 52, right: 12, top: 10, bottom: lines.length > 1 ? 46 : 26 },
-        legend: { show: lines.length > 1, bottom: 0, textStyle: { color: token("--muted") }, data: lines.map((line) => line.name) },
+        textStyle: font,
+        grid: { left: 52, right: 14, top: 10, bottom: legend ? 46 : 26 },
+        legend: {
+          show: lines.length > 1,
+          type: "scroll",
+          bottom: 0,
+          itemWidth: 18,
+          itemHeight: 6,
+          textStyle: { color: token("--muted"), ...font },
+          data: lines.map((line) => line.name),
+        },
         xAxis: { type: "value", min: "dataMin", max: "dataMax", minInterval: 1, splitLine: { show: false }, ...axis },
         yAxis: {
           type: this.scale === "log" ? "log" : "value",
           scale: true,
+          min: (range) => (this.scale !== "log" && flat(range) ? beside(range.min, -1) : null),
+          max: (range) => (this.scale !== "log" && flat(range) ? beside(range.max, 1) : null),
           splitLine: { lineStyle: { color: token("--line") } },
           ...axis,
-          axisLabel: { color: token("--muted"), formatter: digits },
+          axisLabel: { ...axis.axisLabel, formatter: digits },
         },
         tooltip: {
           trigger: "axis",
           renderMode: "richText",
           backgroundColor: token("--raised"),
           borderColor: token("--line"),
-          textStyle: { color: token("--text"), fontSize: 12 },
+          textStyle: { color: token("--text"), fontFamily: font.fontFamily, fontSize: 12 },
           formatter: (items) =>
             [`step ${items[0].value[0]}`, ...items.map((item) => `${item.seriesName}  ${digits(item.value[1])}`)].join("\n"),
         },

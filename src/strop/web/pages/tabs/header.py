@@ -23,22 +23,29 @@ class Header:
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
         self._shown: Any = None
-        self._box = tag("header", "s-column")
+        self._state: Any = None
+        with tag("header", "s-column"):
+            self._top = tag("div", "s-column")
+            self._figures = tag("div", "s-column")
         self.refresh()
 
     def refresh(self) -> None:
-        """Draw again if anything changed."""
+        """Draw again what changed. Buttons stay as long as the state does, and so does the keyboard's place."""
         subject = self._subject.refresh()
         facts = self._facts(subject)
-        state = (subject.state, subject.job and (subject.job.wanted, subject.job.reason), facts)
-        if state == self._shown:
-            return
-        self._shown = state
-        self._box.clear()
-        with self._box:
-            self._draw(subject, facts)
+        state = (subject.state, subject.job and (subject.job.wanted, subject.job.reason), subject.run.get("message"))
+        if state != self._state:
+            self._state = state
+            self._top.clear()
+            with self._top:
+                self._draw(subject)
+        if facts != self._shown:
+            self._shown = facts
+            self._figures.clear()
+            with self._figures:
+                _draw_figures(subject, facts)
 
-    def _draw(self, subject: Subject, facts: tuple[tuple[str, str], ...]) -> None:
+    def _draw(self, subject: Subject) -> None:
         with tag("div", "s-row"):
             tag_text("h1", subject.name)
             badge(subject.state)
@@ -49,20 +56,6 @@ class Header:
         reason = (subject.job.reason if subject.job else None) or subject.run.get("message")
         if reason:
             tag_text("p", str(reason), "s-error" if subject.state == "failed" else "s-note")
-        step, total = subject.run.get("step", 0), subject.run.get("total_steps")
-        if total:
-            bar = tag("div", "s-progress", f'role="progressbar" aria-label="Progress" aria-valuemax="{total}"')
-            bar.props(f'aria-valuemin="0" aria-valuenow="{step}"')
-            with bar:
-                tag("div").style(f"width: {100 * step / total:.1f}%")
-        with tag("dl", "s-figures"):
-            for name, value in facts:
-                with tag("div"):
-                    tag_text("dt", name)
-                    tag_text("dd", value, "mono")
-        latest = subject.run.get("metrics", {}).get("latest", {})
-        if latest:
-            tag_text("p", summary(StepRecord(step, latest)), "mono s-muted")
 
     def _facts(self, subject: Subject) -> tuple[tuple[str, str], ...]:
         if not subject.run:
@@ -83,8 +76,11 @@ class Header:
             ("Grad norm", _short(latest.get("grad_norm"))),
             ("Learning rate", _scientific(latest.get("learning_rate"))),
             ("Elapsed", clock(max(ends - run["created_at"], 0))),
-            ("Left", clock(left) if left is not None else "–"),
-            ("Doing", str(run["phase"] or "–")),
+            *(
+                (("Left", clock(left) if left is not None else "–"), ("Doing", str(run["phase"] or "–")))
+                if active
+                else ()
+            ),
         )
 
     def _actions(self, subject: Subject) -> None:
@@ -109,6 +105,23 @@ class Header:
             self.refresh()
 
         button(label, pressed)
+
+
+def _draw_figures(subject: Subject, facts: tuple[tuple[str, str], ...]) -> None:
+    step, total = subject.run.get("step", 0), subject.run.get("total_steps")
+    if total:
+        bar = tag("div", "s-progress", f'role="progressbar" aria-label="Progress" aria-valuemax="{total}"')
+        bar.props(f'aria-valuemin="0" aria-valuenow="{step}"')
+        with bar:
+            tag("div").style(f"width: {100 * step / total:.1f}%")
+    with tag("dl", "s-figures"):
+        for name, value in facts:
+            with tag("div"):
+                tag_text("dt", name)
+                tag_text("dd", value, "mono")
+    latest = subject.run.get("metrics", {}).get("latest", {})
+    if latest:
+        tag_text("p", summary(StepRecord(step, latest)), "mono s-muted")
 
 
 def _scientific(value: float | None) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from nicegui.element import Element
-
 from strop.errors import StropError
 from strop.store import queries
 from strop.web.components import Explorer, HeatMap, Inspector
@@ -15,6 +13,7 @@ from strop.web.pages.tabs.subject import Subject
 from strop.web.theme import button, tag, tag_text, text
 
 VIEW = ("by", "search", "component", "least", "most", "only", "sort")
+INSPECTOR_VIEW = ("show", "text")
 
 
 def build(subject: Subject, address: Address) -> None:
@@ -30,105 +29,136 @@ class Rollouts:
         self._address = address
         self._map: HeatMap | None = None
         self._inspector: Inspector | None = None
-        step = address.values.get("step", "")
-        Explorer(
+        self._explorer = Explorer(
             subject.run_id or "",
             reward_components(subject),
             active=subject.active,
-            step=int(step) if step.isdecimal() else None,
+            step=self._step,
             initial=address.view(*VIEW),
             on_view=address.set,
             on_prompt=self._open_prompt,
             on_step=self._open_step,
         )
         self._detail = tag("section", "s-column", 'aria-label="Chosen prompt"')
-        self._draw()
+        self._draw(grab=False)
 
-    def _draw(self) -> None:
-        """Show what the address names."""
-        row, rollout = self._address.values.get("row"), self._address.values.get("rollout")
+    @property
+    def _step(self) -> int | None:
         step = self._address.values.get("step", "")
+        return int(step) if step.isdecimal() else None
+
+    def _draw(self, *, grab: bool) -> None:
+        """Show what the address names; with `grab` somebody just asked for it, and is taken there."""
+        row, rollout = self._address.values.get("row"), self._address.values.get("rollout")
+        step = None if row else self._step
+        self._explorer.set_chosen(row, step)
         self._detail.clear()
         self._map = self._inspector = None
         with self._detail:
             if row:
-                self._draw_prompt(row, rollout)
-            elif step.isdecimal():
-                self._draw_step(int(step))
-            self._place = tag("div")
-            if rollout:
+                self._draw_prompt(row, rollout, grab)
+            elif step is not None:
+                self._draw_step(step)
+            if rollout and not row:
                 self._inspect(rollout)
+        if grab and (row or step is not None):
+            self._detail.run_method("scrollIntoView", {"block": "start"})
 
-    def _draw_prompt(self, row: str, rollout: str | None) -> None:
-        with tag("div", "s-row"):
-            tag_text("h2", f"Prompt {row}", "s-grow")
+    def _draw_prompt(self, row: str, rollout: str | None, grab: bool) -> None:
+        run_id = self._subject.run_id or ""
+        with self._subject.services.database.read() as connection:
+            preview = queries.prompt_previews(connection, run_id, [row]).get(row)
+        self._title(preview or f"Prompt {row}")
+        with tag("div", "s-detail s-detail--beside"):
+            self._map = HeatMap(
+                run_id,
+                row,
+                selected=rollout,
+                active=self._subject.active,
+                grab=grab,
+                on_open=self._select,
+                on_select=self._move,
+                on_close=lambda _: self._back(),
+            )
+            self._inspect(rollout or "")
+
+    def _title(self, title: str) -> None:
+        with tag("div", "s-row s-row--title"):
+            tag_text("h2", title, "s-grow s-lines")
             button("Close", self._close, "bare")
-        self._map = HeatMap(
-            self._subject.run_id or "",
-            row,
-            selected=rollout,
-            active=self._subject.active,
-            on_open=self._open_rollout,
-            on_select=self._select,
-        )
 
     def _draw_step(self, step: int) -> None:
-        with tag("div", "s-row"):
-            tag_text("h2", f"Step {step}", "s-grow")
-            button("Close", self._close, "bare")
+        self._title(f"Step {step}")
+        run_id = self._subject.run_id or ""
         with self._subject.services.database.read() as connection:
             wanted = queries.RolloutFilter(step=step)
             try:
-                found = queries.rollouts_page(connection, self._subject.run_id or "", wanted, limit=512)
+                found = queries.rollouts_page(connection, run_id, wanted, limit=512)
             except StropError as error:
                 tag_text("p", error.message, "s-error")
                 return
+            groups: dict[str, list[dict[str, Any]]] = {}
+            for rollout in found:
+                groups.setdefault(rollout["row"], []).append(rollout)
+            previews = queries.prompt_previews(connection, run_id, groups)
         if not found:
             tag_text("p", "No rollouts were recorded in this step.", "s-empty")
-        groups: dict[str, list[dict[str, Any]]] = {}
-        for rollout in found:
-            groups.setdefault(rollout["row"], []).append(rollout)
         for row, members in groups.items():
             with tag("div", "s-card"):
-                _link(f"prompt {row}", lambda row=row: self._open_prompt(row))
-                with tag("div", "s-row"):
+                _link(previews.get(row) or f"prompt {row}", lambda row=row: self._open_prompt(row))
+                with tag("div", "s-row s-attempts"):
                     for rollout in members:
                         self._attempt(rollout)
 
-    def _attempt(self, rollout: dict[str, Any]) -> Element:
+    def _attempt(self, rollout: dict[str, Any]) -> None:
         worth = rollout["cause"] or f"{rollout['reward']:.2f}"
         label = f"attempt {rollout['sample'] + 1}: {worth}"
-        return button(label, lambda: self._open_rollout(rollout["id"]))
+        row, name = rollout["row"], rollout["id"]
+        button(label, lambda: self._open_prompt(row, name)).classes(
+            "s-attempt s-attempt--bad" if rollout["cause"] else "s-attempt"
+        )
 
-    def _open_prompt(self, row: str) -> None:
-        self._address.set({"row": row, "step": "", "rollout": ""}, push=True)
-        self._draw()
+    def _open_prompt(self, row: str, rollout: str = "") -> None:
+        self._address.set({"row": row, "step": "", "rollout": rollout}, push=True)
+        self._draw(grab=True)
 
     def _open_step(self, step: int) -> None:
         self._address.set({"step": step, "row": "", "rollout": ""}, push=True)
-        self._draw()
+        self._draw(grab=True)
 
-    def _open_rollout(self, rollout: str) -> None:
-        self._select(rollout)
-        if self._inspector is None:
-            with self._detail:
-                self._inspect(rollout)
+    def _move(self, rollout: str) -> None:
+        """Another cell has the keyboard: an attempt that is shown gives way to it."""
+        if self._address.values.get("rollout"):
+            self._select(rollout)
 
     def _select(self, rollout: str) -> None:
-        """Show another attempt where one is shown already."""
+        """Show an attempt."""
         self._address.set({"rollout": rollout})
-        if self._map:
-            self._map.select(rollout)
         if self._inspector:
             self._inspector.show(rollout)
+        if self._map:
+            self._map.select(rollout)
 
     def _inspect(self, rollout: str) -> None:
-        with self._place, tag("div", "s-card"):
-            self._inspector = Inspector(rollout, on_open=self._select)
+        with tag("div", "s-card"):
+            self._inspector = Inspector(
+                rollout,
+                self._address.view(*INSPECTOR_VIEW),
+                on_open=self._select,
+                on_view=self._address.set,
+            )
+
+    def _back(self) -> None:
+        """One step out: from the attempt to its prompt, from there to the list."""
+        if self._address.values.get("rollout") and self._inspector:
+            self._address.set({"rollout": "", "show": ""})
+            self._inspector.show("")
+        else:
+            self._close()
 
     def _close(self) -> None:
-        self._address.set({"row": "", "step": "", "rollout": ""})
-        self._draw()
+        self._address.set({"row": "", "step": "", "rollout": "", "show": ""})
+        self._draw(grab=False)
 
 
 def _link(label: str, act: Any) -> None:

@@ -11,6 +11,8 @@ from strop.web.pages.tabs.subject import Subject
 from strop.web.theme import facts, tag, tag_text
 
 REFRESH_S = 4.0
+_NOTHING = 1e-12
+"""What rounding leaves of a sum that is 0."""
 ROWS = (
     ("Advantages", "advantages"),
     ("Eval response lengths", "validation/response_length"),
@@ -67,4 +69,6 @@ def _step(value: Any) -> int | None:
 def _newest(curve: Any) -> str:
     if not curve["steps"]:
         return "not measured"
-    return f"{curve['values'][-1]:.4g} at step {curve['steps'][-1]}"
+    value = curve["values"][-1]
+    shown = 0.0 if abs(value) < _NOTHING else value
+    return f"{shown:.4g} at step {curve['steps'][-1]}"
