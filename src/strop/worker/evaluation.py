@@ -102,7 +102,7 @@ async def _evaluate(folder: EvaluationDir, spec: EvaluationSpec, should_stop: Ca
         progress = _Progress(folder, subject, config.eval.samples)
         left = [row for row in subject.rows if row.id not in progress.groups]
         work = evaluate(left, config, subject.environment, scorer, progress.take)
-        if not await _unless_stopped(work, should_stop):
+        if not await _unless_stopped(work, should_stop, progress.tell):
             return False
     groups = [progress.groups[row.id] for row in subject.rows]
     _refuse_failures(groups, config.train.max_failed_groups)
@@ -128,12 +128,16 @@ class _Progress:
         """Make a row's answers durable."""
         self._folder.append(answer_lines(group))
         self.groups[group.row.id] = group
-        if len(self.groups) == self._total or time.monotonic() - self._told > _STATUS_EVERY_S:
+
+    def tell(self) -> None:
+        """Say how far it is, if that is news, and not too often."""
+        news = len(self.groups) - self._said
+        if news and (len(self.groups) == self._total or time.monotonic() - self._told > _STATUS_EVERY_S):
             self._tell()
 
     def _tell(self, **more: Json) -> None:
         self._told = time.monotonic()
-        done = len(self.groups)
+        self._said = done = len(self.groups)
         self._folder.set_status(
             RunState.RUNNING,
             rows_done=done,
@@ -144,7 +148,10 @@ class _Progress:
         )
 
 
-async def _unless_stopped(work: Coroutine[Any, Any, object], should_stop: Callable[[], bool]) -> bool:
+async def _unless_stopped(
+    work: Coroutine[Any, Any, object], should_stop: Callable[[], bool], meanwhile: Callable[[], None]
+) -> bool:
+    """Whether the work came to its end; what it raises is raised."""
     task = asyncio.create_task(work)
     while not task.done():
         if should_stop():
@@ -152,6 +159,7 @@ async def _unless_stopped(work: Coroutine[Any, Any, object], should_stop: Callab
             await asyncio.gather(task, return_exceptions=True)
             return False
         await asyncio.wait([task], timeout=_LOOK_EVERY_S)
+        meanwhile()
     task.result()
     return True
 
