@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_cases import FixedSecrets, NoIngester, config, make_inputs, new_job, stub_command, until
+from job_cases import FixedSecrets, NoCheck, NoIngester, config, make_inputs, new_job, stub_command, until
 from trainer import metrics_of
 
 from strop.config import dump_config
@@ -23,6 +23,7 @@ from strop.jobs.queue import JobQueue
 from strop.jobs.runner import Runner
 from strop.jobs.states import JobStatus
 from strop.jobs.tools import Limits
+from strop.jobs.validation import Validation
 from strop.store.datafolder import DataFolder
 from strop.store.db import Database, open_database
 from strop.store.rundir import RunDir
@@ -44,7 +45,8 @@ class Server:
         make_inputs(folder)
 
     def runner(self, limits: Limits = QUICK, plan: dict[str, Any] | None = None, **options: Any) -> Runner:
-        """A runner that nothing drives but `tick`."""
+        """A runner that nothing drives but `tick`. Files are not read unless `check` says so."""
+        options = {"check": NoCheck, **options}
         launcher = LocalLauncher(stub_command(self.folder, **(plan or {})))
         self._launchers.append(launcher)
         secrets = FixedSecrets(self.secrets)
@@ -123,7 +125,7 @@ def both(tmp_path: Path, database: Database) -> Iterator[Server]:
 
 def test_a_job_goes_from_its_files_to_its_model(both: Server) -> None:
     job = both.queue.create(new_job(suffix="mine"))
-    done = both.finish(both.runner(), job)
+    done = both.finish(both.runner(check=Validation), job)
     assert (done.status, done.fine_tuned_model, done.error) == (JobStatus.SUCCEEDED, job.model_name, None)
     assert both.messages(job) == [
         "Created fine-tuning job",
@@ -177,7 +179,7 @@ def test_as_many_jobs_run_at_a_time_as_was_asked_for(server: Server) -> None:
 def test_files_with_faults_fail_a_job_before_it_is_queued(server: Server) -> None:
     (server.folder.files / "file-1").write_text('{"prompt": "one"}\n{"prompt": 7}\n')
     job = server.queue.create(new_job())
-    failed = server.finish(server.runner(), job)
+    failed = server.finish(server.runner(check=Validation), job)
     assert failed.error is not None
     assert failed.error["code"] == "invalid_data"
     assert "file-1:2: " in failed.error["message"]
@@ -188,7 +190,7 @@ def test_a_job_is_cancelled_while_its_files_are_read(server: Server) -> None:
     (server.folder.files / "file-1").unlink()
     os.mkfifo(server.folder.files / "file-1")
     job = server.queue.create(new_job())
-    runner = server.runner()
+    runner = server.runner(check=Validation)
     server.drive(runner, job, lambda found: found.lease_owner is not None)
     assert server.queue.want(job.id, "cancel").status is JobStatus.CANCELLED
     other = server.queue.create(NewJob("other", "tiny", config().model_copy(update={"data": second_file(server)})))

@@ -11,10 +11,10 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from strop.config import anchored
+from strop.config import DataConfig, anchored
 from strop.errors import StropError
 from strop.jobs.job import Job, NewEvent
 from strop.jobs.launcher import Launcher
@@ -22,7 +22,7 @@ from strop.jobs.leases import LeaseLost, Leases, WishChanged
 from strop.jobs.queue import JobQueue
 from strop.jobs.states import JobStatus
 from strop.jobs.tools import Limits, RunIngester, Secrets, Tools
-from strop.jobs.validation import Validation
+from strop.jobs.validation import Check, Validation
 from strop.jobs.work import Work
 from strop.store.datafolder import DataFolder
 
@@ -55,6 +55,7 @@ class Runner:
         owner: str | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         on_finished: Callable[[Job], object] = lambda job: None,
+        check: Callable[[DataConfig, Mapping[str, str]], Check] = Validation,
     ) -> None:
         """`owner` stands for who holds the data folder's lock, so there is one at a time: what it
         held before it was started anew, it takes back at once. By default host and folder.
@@ -63,8 +64,9 @@ class Runner:
         self._tools = Tools(leases, launcher, ingester, secrets, folder, limits, monotonic)
         self._concurrency = concurrency
         self._on_finished = on_finished
+        self._begin_check = check
         self._works: dict[str, Work] = {}
-        self._checks: dict[str, tuple[Job, Validation]] = {}
+        self._checks: dict[str, tuple[Job, Check]] = {}
         self._sightings: dict[str, _Sighting] = {}
         self._complaints: dict[str, str] = {}
         self._beat_at = monotonic()
@@ -160,11 +162,11 @@ class Runner:
             if claimed is not None:
                 try:
                     data = anchored(claimed.config, self._tools.folder.path).data
-                    self._checks[job.id] = claimed, Validation(data, self._tools.environment())
+                    self._checks[job.id] = claimed, self._begin_check(data, self._tools.environment())
                 except StropError as error:
                     self._refuse(claimed, error)
 
-    def _conclude_check(self, job: Job, check: Validation) -> None:
+    def _conclude_check(self, job: Job, check: Check) -> None:
         try:
             counts = check.result()
         except StropError as error:

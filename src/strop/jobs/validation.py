@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from typing import Protocol
 
 from strop.config import DataConfig
 from strop.data.rows import load_files
@@ -23,8 +24,18 @@ LIMIT_S = 1800.0
 """A file that takes longer to read is no file: a pipe, say."""
 
 
+class Check(Protocol):
+    """A check of the files of a job that is under way."""
+
+    def result(self) -> Mapping[str, Json] | None:
+        """None while it goes on; then, once, what was found. DataError for faults."""
+
+    def close(self) -> None:
+        """End it, if that was not its result already."""
+
+
 class Validation:
-    """A check that is under way."""
+    """A `Check` in a process of its own."""
 
     def __init__(self, data: DataConfig, env: Mapping[str, str]) -> None:
         """Start it. OSError where no process can be started."""
