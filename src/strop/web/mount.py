@@ -12,11 +12,36 @@ from nicegui.storage import Storage
 from strop.api.services import Services
 from strop.web.context import provide
 from strop.web.login import add_login
-from strop.web.pages import datasets, deployments, experiment, jobs, playground, reward, rewards, settings
+from strop.web.pages import (
+    datasets,
+    deployments,
+    experiment,
+    gallery,
+    jobs,
+    new_job,
+    playground,
+    reward,
+    rewards,
+    settings,
+)
 from strop.web.pages.evaluations import board, detail, new
 
 STATIC = Path(__file__).parent / "static"
-PAGES = (jobs, experiment, datasets, rewards, reward, deployments, playground, settings, board, new, detail)
+PAGES = (
+    jobs,
+    new_job,
+    experiment,
+    datasets,
+    rewards,
+    reward,
+    deployments,
+    playground,
+    settings,
+    gallery,
+    board,
+    new,
+    detail,
+)
 """Imported so that their pages are known."""
 _RECONNECT_S = 60.0
 

@@ -106,10 +106,16 @@ def tag(name: str, classes: str = "", props: str = "") -> Element:
 
 
 def tag_text(name: str, content: str, classes: str = "", props: str = "") -> Element:
-    """An HTML element that holds text; it is never taken for markup."""
+    """An HTML element that holds text; it is never taken for markup.
+
+    A column without a title is one of buttons: who cannot see them is told so.
+    """
     element = tag(name, classes, props)
     with element:
-        text(content)
+        if name == "th" and not content:
+            text("Actions", "s-sr")
+        else:
+            text(content)
     return element
 
 
