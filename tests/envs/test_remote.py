@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -281,3 +283,18 @@ def test_the_same_seed_asks_the_same() -> None:
         play(endpoint.url, count=2)
         play(endpoint.url, count=2)
     assert [asked.body for asked in endpoint.asked[:2]] == [asked.body for asked in endpoint.asked[2:]]
+
+
+def test_without_the_package_it_is_said_how_to_get_it() -> None:
+    code = (
+        "import sys\n"
+        "sys.modules['openai'] = None\n"
+        "from strop.envs.remote import open_client\n"
+        "from strop.errors import ConfigError\n"
+        "try:\n"
+        "    open_client('https://host/v1', None)\n"
+        "except ConfigError as error:\n"
+        "    print(error.message)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert 'pip install "strop[graders]"' in done.stdout

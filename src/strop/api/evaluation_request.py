@@ -25,6 +25,7 @@ from strop.jobs.evaluations import NewEvaluation
 from strop.rewards.urls import check_url
 from strop.store.datasets import DatasetStore
 from strop.store.files import write_atomic
+from strop.store.queries.lookup import sendable
 from strop.store.tables import deployments
 from strop.types import Json
 
@@ -95,7 +96,7 @@ def _target(model: str | RemoteModel, services: Services) -> Target:
     if isinstance(model, RemoteModel):
         return _remote(model)
     with services.database.read() as connection:
-        named = (deployments.c.name == model) | (deployments.c.id == model)
+        named = (deployments.c.name == sendable(model)) | (deployments.c.id == sendable(model))
         deployed = connection.execute(sa.select(deployments).where(named)).mappings().first()
     if deployed is not None:
         place = services.folder.found(deployed["path"])

@@ -22,6 +22,7 @@ from strop.store.datafolder import DataFolder
 from strop.store.db import Database
 from strop.store.evaldir import EvaluationDir
 from strop.store.ids import new_id
+from strop.store.queries.lookup import sendable
 from strop.store.tables import evaluation_rows, evaluations
 from strop.types import Json
 
@@ -112,9 +113,9 @@ class EvaluationQueue:
         values = {
             "id": evaluation_id,
             "created_at": self.clock(),
-            "name": new.name,
+            "name": sendable(new.name),
             "status": _S.QUEUED,
-            "model": new.model,
+            "model": sendable(new.model),
             "spec": json.dumps(dict(new.spec)),
             "folder": self._folder.stored(folder),
         }
@@ -210,7 +211,7 @@ def _refuse_process(evaluation: Evaluation) -> None:
 
 
 def _get(connection: Connection, evaluation_id: str, lock: bool = False) -> Evaluation:
-    query = sa.select(evaluations).where(evaluations.c.id == evaluation_id)
+    query = sa.select(evaluations).where(evaluations.c.id == sendable(evaluation_id))
     row = connection.execute(query.with_for_update() if lock else query).mappings().first()
     if row is None:
         raise NotFound(f"no evaluation {evaluation_id!r}", param="evaluation_id")

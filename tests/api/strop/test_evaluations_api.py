@@ -128,6 +128,11 @@ def test_what_cannot_be_evaluated_is_refused_by_field(
         assert answer.json()["error"]["param"] == param
 
 
+@pytest.mark.parametrize("path", ["eval_%00", "eval_%ED%A0%80", "compare?base=%00&other=x", "eval_x/rows?after=%00"])
+def test_ids_that_no_database_takes_are_unknown_ids(client: TestClient, path: str) -> None:
+    assert client.get(f"evaluations/{path}").status_code == 404
+
+
 def test_a_key_that_is_stored_is_named_and_never_shown(client: TestClient, server: Services, file_id: str) -> None:
     server.secrets.set("STORED_KEY", "sk-never-shown")
     made = create(client, model={**REMOTE, "api_key_env": "STORED_KEY"}, file_id=file_id)

@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Connection, FromClause
 
 from strop.errors import NotFound
 from strop.store.queries.lists import Order, contains, parse_sort, read_page
+from strop.store.queries.lookup import sendable
 from strop.store.tables import evaluation_rows, evaluations
 from strop.types import Json
 
@@ -110,7 +111,7 @@ def paired_page(
 
 def found_evaluation(connection: Connection, evaluation_id: str) -> int:
     """The `seq` of an evaluation. NotFound where there is none."""
-    seq = connection.scalar(sa.select(evaluations.c.seq).where(evaluations.c.id == evaluation_id))
+    seq = connection.scalar(sa.select(evaluations.c.seq).where(evaluations.c.id == sendable(evaluation_id)))
     if seq is None:
         raise NotFound(f"no evaluation {evaluation_id!r}", param="evaluation_id")
     return int(seq)
@@ -131,7 +132,7 @@ def _conditions(filters: RowFilter) -> list[ColumnElement[bool]]:
 
 
 def _place(connection: Connection, query: sa.Select[Any], table: FromClause, row: str) -> tuple[Any, Any]:
-    found = connection.execute(query.where(table.c.row == row)).first()
+    found = connection.execute(query.where(table.c.row == sendable(row))).first()
     if found is None:
         raise NotFound(f"no row {row!r} in the evaluation", param="after")
     return found[0], found[1]
