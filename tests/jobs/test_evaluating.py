@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -14,7 +14,7 @@ from job_cases import FixedSecrets, until
 
 from strop.errors import NotFound, StropError, Unavailable
 from strop.jobs.evaluating import EvaluationRunner
-from strop.jobs.evaluations import EvaluationQueue
+from strop.jobs.evaluations import Evaluation, EvaluationQueue, change
 from strop.store.datafolder import DataFolder
 from strop.store.db import Database, open_database
 from strop.store.queries.evaluations import evaluation_rows_page
@@ -188,6 +188,55 @@ def test_a_deployment_is_loaded_before_it_is_asked(sqlite_queue: EvaluationQueue
         done = ended(queue, made)
     assert (done.status, done.reason) == ("succeeded", None)
     assert gate.asked == ["helper"] * 4
+
+
+def test_one_that_is_cancelled_while_it_waits_for_a_deployment_gives_way(
+    sqlite_queue: EvaluationQueue, tmp_path: Path
+) -> None:
+    queue, gate = sqlite_queue, Gate(False)
+    made = queue.create(new_evaluation(kind="deployment", name="helper", socket="../../engine.sock"))
+    other = queue.create(new_evaluation())
+    with running(queue, plan(tmp_path), ready=gate):
+        until(lambda: len(gate.asked) > 2)
+        assert queue.get(other.id).status == "queued"
+        queue.cancel(made.id)
+        assert ended(queue, other).status == "succeeded"
+    assert queue.get(made.id).status == "cancelled"
+
+
+def test_what_a_client_cancelled_is_not_begun_all_the_same(sqlite_queue: EvaluationQueue, tmp_path: Path) -> None:
+    queue = sqlite_queue
+    made = queue.create(new_evaluation())
+
+    class Slow(EvaluationQueue):
+        """A client cancels just after the runner has looked."""
+
+        def to_do(self) -> Sequence[Evaluation]:
+            found = super().to_do()
+            queue.cancel(made.id)
+            return found
+
+    slow = Slow(queue.database, DataFolder.open(tmp_path / "data"))
+    EvaluationRunner(slow, FixedSecrets(), ReapingLauncher(plan(tmp_path)), limits=QUICK).tick()
+    assert queue.get(made.id).status == "cancelled"
+    assert launches(queue, made) == []
+
+
+def test_a_process_that_a_server_started_and_did_not_write_down_is_found(
+    sqlite_queue: EvaluationQueue, tmp_path: Path
+) -> None:
+    queue = sqlite_queue
+    made = queue.create(new_evaluation())
+    command = plan(tmp_path, ends=[{"after": 1, "how": "hang"}])
+    EvaluationRunner(queue, FixedSecrets(), ReapingLauncher(command), limits=QUICK).tick()
+    until(lambda: queue.folder(made).status().get("rows_done") == 1)
+    with queue.database.write() as connection:
+        change(connection, made, pid=None)
+    with running(queue, command):
+        until(lambda: queue.get(made.id).rows_done == 1)
+        queue.cancel(made.id)
+        assert ended(queue, made).status == "cancelled"
+    assert len(launches(queue, made)) == 1
 
 
 def test_a_deployment_that_is_gone_is_a_failure(sqlite_queue: EvaluationQueue, tmp_path: Path) -> None:

@@ -13,13 +13,13 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from strop.config import RewardConfig
-from strop.errors import RewardError, StropError, Unavailable
+from strop.errors import Conflict, RewardError, StropError, Unavailable
 from strop.jobs.environment import public_environment
-from strop.jobs.evaluations import Evaluation, EvaluationQueue, EvaluationStatus, change
+from strop.jobs.evaluations import Evaluation, EvaluationQueue, EvaluationStatus, change, move
 from strop.jobs.launcher import Launcher, LocalLauncher, Process
 from strop.jobs.tools import Limits, Secrets
 from strop.store.evaluated import AnswerFile, row_values, save_rows
@@ -54,6 +54,7 @@ class EvaluationRunner:
         self._monotonic = monotonic
         self._ready = ready
         self._followed: dict[str, _Followed] = {}
+        self._complaints: dict[str, str] = {}
         self._closing = threading.Event()
         self._waking = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="strop-evaluations", daemon=True)
@@ -79,8 +80,9 @@ class EvaluationRunner:
 
     def tick(self) -> None:
         """One round. What goes wrong with one evaluation keeps no other from going on."""
-        waiting = []
-        for evaluation in self._queue.to_do():
+        waiting, to_do = [], self._queue.to_do()
+        self._drop_all_but({evaluation.id for evaluation in to_do})
+        for evaluation in to_do:
             if evaluation.status is _S.QUEUED:
                 waiting.append(evaluation)
             else:
@@ -90,7 +92,9 @@ class EvaluationRunner:
             self._guarded(evaluation, self._begin)
 
     def _begin(self, evaluation: Evaluation) -> None:
-        started = self._change(evaluation, status=_S.RUNNING, started_at=evaluation.started_at or self._queue.clock())
+        with self._queue.database.write() as connection:
+            first = evaluation.started_at or self._queue.clock()
+            started = move(connection, evaluation, status=_S.RUNNING, started_at=first)
         self._followed[evaluation.id] = self._new_followed(started)
         self._launch(self._followed[evaluation.id])
 
@@ -119,8 +123,10 @@ class EvaluationRunner:
             if model["kind"] == "deployment" and not self._ready(model["name"]):
                 return  # the next round asks again
             environment = self._environment(evaluation)
-            folder.set_status(RunState.STARTING)  # what an earlier process said is not about this one
-            process = self._launcher.launch(folder.path, environment, evaluation.restarts + 1)
+            process = self._launcher.find(folder.path)  # of a server that died before it wrote that down
+            if process is None:
+                folder.set_status(RunState.STARTING)  # what an earlier process said is not about this one
+                process = self._launcher.launch(folder.path, environment, evaluation.restarts + 1)
         except Unavailable as error:
             followed.start_at = self._monotonic() + self._limits.backoff_s
             if evaluation.reason != error.message:
@@ -183,13 +189,20 @@ class EvaluationRunner:
         values |= {"status": status, "reason": reason, "pid": None, "pid_started_at": None}
         if evaluation.finished_at is None:
             values["finished_at"] = self._queue.clock()
-        self._change(evaluation, **values)
+        with self._queue.database.write() as connection:
+            move(connection, evaluation, **values)
         del self._followed[evaluation.id]
         log.info("evaluation %s is %s", evaluation.id, status)
 
     def _change(self, evaluation: Evaluation, **values: Any) -> Evaluation:
+        """What is known of its process has to be written, even if a client has cancelled it meanwhile."""
         with self._queue.database.write() as connection:
             return change(connection, evaluation, **values)
+
+    def _drop_all_but(self, ids: Collection[str]) -> None:
+        """Forget those that a client ended while they had no process."""
+        for evaluation_id in [known for known in self._followed if known not in ids]:
+            del self._followed[evaluation_id]
 
     def _environment(self, evaluation: Evaluation) -> dict[str, str]:
         """The server's variables without its secrets, but with those that this evaluation names."""
@@ -220,10 +233,16 @@ class EvaluationRunner:
             self._waking.clear()
 
     def _guarded(self, evaluation: Evaluation, act: Callable[[Evaluation], object]) -> None:
+        """Do something about an evaluation; what goes wrong is tried again in the next round."""
         try:
             act(evaluation)
-        except Exception:
-            log.exception("evaluation %s", evaluation.id)
+            self._complaints.pop(evaluation.id, None)
+        except Conflict:
+            pass  # a client was faster: the next round sees what it wants
+        except Exception as error:
+            if self._complaints.get(evaluation.id) != str(error):  # not in every round
+                log.exception("evaluation %s", evaluation.id)
+            self._complaints[evaluation.id] = str(error)
 
 
 class _Followed:

@@ -200,9 +200,19 @@ class EvaluationQueue:
 
 
 def change(connection: Connection, evaluation: Evaluation, **values: Any) -> Evaluation:
-    """Change the row of an evaluation."""
+    """Change the row of an evaluation, whatever has become of it meanwhile."""
     statement = evaluations.update().where(evaluations.c.seq == evaluation.seq).values(**values)
     return _evaluation(connection.execute(statement.returning(*evaluations.c)).mappings().one())
+
+
+def move(connection: Connection, evaluation: Evaluation, **values: Any) -> Evaluation:
+    """Change it if its status is still the one that was seen. Conflict where a client was faster."""
+    here = (evaluations.c.seq == evaluation.seq) & (evaluations.c.status == evaluation.status)
+    row = connection.execute(evaluations.update().where(here).values(**values).returning(*evaluations.c))
+    found = row.mappings().one_or_none()
+    if found is None:
+        raise Conflict(f"evaluation {evaluation.id} is not {evaluation.status} any more")
+    return _evaluation(found)
 
 
 def _refuse_process(evaluation: Evaluation) -> None:
