@@ -92,6 +92,19 @@ def test_another_server_finds_it_watches_it_and_ends_it(run: RunDir, folder: Dat
     assert ended(first, process) == -signal.SIGKILL
 
 
+def test_a_process_on_its_way_to_the_lock_is_found_by_what_is_known_of_it(run: RunDir) -> None:
+    first = LocalLauncher([sys.executable, "-c", "import time; time.sleep(600)"])
+    process = first.launch(run.path, dict(os.environ), token=3)
+    second = LocalLauncher()
+    assert second.find(run.path) is None
+    assert second.find(run.path, Process(process.pid, process.started_at - 60)) is None
+    assert second.find(run.path, process) == process
+    assert second.poll(process) is None
+    second.stop(process, now=True)
+    assert ended(first, process) == -signal.SIGKILL
+    assert second.find(run.path, process) is None
+
+
 def test_asking_lets_it_save_and_pause(run: RunDir, folder: DataFolder) -> None:
     launcher, process = launched(run, folder, steps=1_000, step_s=0.02)
     until(lambda: run.metrics())
@@ -108,6 +121,7 @@ def test_a_number_that_was_given_out_again_stands_for_nobody(run: RunDir, strang
     launcher = LocalLauncher()
     assert launcher.find(run.path) is None
     process = Process(stranger.pid, psutil.Process(stranger.pid).create_time())
+    assert launcher.find(run.path, process) is None
     assert launcher.poll(process) == UNKNOWN_EXIT
     for now in (False, True):
         launcher.stop(process, now)

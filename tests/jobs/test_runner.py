@@ -408,6 +408,25 @@ def test_a_secret_that_is_missing_is_named_and_goes_to_the_process_once_it_is_th
     assert "hush" not in told + running.config_json + dump_config(server.run_of(job).config())
 
 
+def test_a_database_that_is_full_for_a_while_loses_nothing(server: Server) -> None:
+    runner = server.runner(plan={"steps": 80, "step_s": 0.005})
+    job = server.queue.create(new_job())
+    server.drive(runner, job, is_running)
+    pages = "PRAGMA max_page_count = {}"
+    with server.queue.database.write() as connection:
+        connection.exec_driver_sql(pages.format(1))  # as many as there are
+    until(lambda: server.run_of(job).status()["state"] == "succeeded", runner.tick)
+    for _ in range(3):
+        runner.tick()
+    full = server.queue.get(job.id)
+    assert (full.status, len(server.steps(job)) < 80) == (JobStatus.RUNNING, True)
+    with server.queue.database.write() as connection:
+        connection.exec_driver_sql(pages.format(1_000_000))
+    assert server.finish(runner, job).status is JobStatus.SUCCEEDED
+    assert server.steps(job) == list(range(1, 81))
+    assert len(server.launches(job)) == 1
+
+
 def test_an_ingester_that_fails_stops_no_job(server: Server) -> None:
     def refuse(path: Path) -> str:
         raise OSError("no room")
