@@ -7,6 +7,7 @@ a person: from the click, or the letter that was typed, to the picture.
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import sys
 import tempfile
@@ -229,7 +230,8 @@ def main() -> int:
         imported = strop("runs", "import", folder, "--data-dir", data)
         if imported.returncode:
             raise SystemExit(imported.stderr)
-        print(f"made and imported in {time.perf_counter() - start:.0f} s", flush=True)
+        load = os.getloadavg()[0]
+        print(f"made and imported in {time.perf_counter() - start:.0f} s; load {load:.1f} on {os.cpu_count()} cores")
         missed = 0
         with serving(data) as server:
             run = server.http.get("/v1/strop/runs").json()["data"][0]["id"]

@@ -135,37 +135,27 @@ class HeatMap(_Component, component="components/heat_map.js"):
         selected: str | None,
         active: bool,
         grab: bool,
-        on_open: Listener,
         on_select: Listener,
         on_close: Listener,
     ) -> None:
-        """With `grab` it takes the keyboard as soon as it is there."""
+        """With `grab` it takes the keyboard as soon as it is there. `on_select` gets "" when an attempt is left."""
         super().__init__()
         self._set({"run": run, "row": row, "selected": selected, "active": active, "grab": grab})
-        self._listen("open", on_open)
         self._listen("select", on_select)
         self._listen("close", on_close)
-
-    def select(self, rollout: str) -> None:
-        """Frame the cell of a rollout."""
-        self._props["selected"] = rollout
-        self.update()
 
 
 class Inspector(_Component, component="components/inspector.js"):
     """One rollout as a whole."""
 
-    def __init__(self, rollout: str, initial: Mapping[str, Any], *, on_open: Listener, on_view: Listener) -> None:
-        """Without a rollout it says how to choose one."""
+    def __init__(
+        self, rollout: str, initial: Mapping[str, Any], *, follows: bool, on_open: Listener, on_view: Listener
+    ) -> None:
+        """Without a rollout it says how to choose one; with `follows` it shows the one chosen in the heat map."""
         super().__init__()
-        self._set({"id": rollout, "initial": dict(initial)})
+        self._set({"id": rollout, "initial": dict(initial), "follows": follows})
         self._listen("open", on_open)
         self._listen("view", on_view)
-
-    def show(self, rollout: str) -> None:
-        """Show another one."""
-        self._props["id"] = rollout
-        self.update()
 
 
 class LogTail(_Component, component="components/log_tail.js"):

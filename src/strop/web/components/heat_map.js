@@ -1,7 +1,7 @@
 // All attempts at one prompt: a column a step, a row an attempt, bolder green for more reward.
 // A slash marks a failed attempt, a foot one that was cut off. Mouse, or arrow keys, Enter and Esc.
 
-import { rollout } from "/ui/static/rollouts.js";
+import { choose, rollout, whenChosen } from "/ui/static/rollouts.js";
 
 const LARGEST = 18;
 const SMALLEST = 4;
@@ -37,7 +37,7 @@ export default {
   props: {
     run: String,
     row: String, // id of the prompt
-    selected: String, // id of the rollout that is shown
+    selected: String, // id of the rollout that is shown to begin with
     active: Boolean,
     grab: Boolean, // take the keyboard: somebody just opened it
   },
@@ -56,6 +56,12 @@ export default {
   mounted() {
     this.theme = new MutationObserver(() => this.draw());
     this.theme.observe(document.body, { attributes: true, attributeFilter: ["class"] });
+    this.opened = this.selected; // id of the rollout that is shown, if any
+    this.forget = whenChosen((id) => {
+      this.opened = id;
+      this.find(id);
+      this.draw();
+    });
     this.load(true);
     this.timer = setInterval(() => this.active && !document.hidden && this.$el.offsetParent && this.load(), 3000);
   },
@@ -63,6 +69,7 @@ export default {
   unmounted() {
     clearInterval(this.timer);
     clearTimeout(this.resting);
+    this.forget();
     this.theme.disconnect();
   },
 
@@ -70,10 +77,6 @@ export default {
     row() {
       this.at = null;
       this.load(true);
-    },
-    selected() {
-      this.find(this.selected);
-      this.draw();
     },
   },
 
@@ -231,7 +234,7 @@ export default {
     key(event) {
       const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
       if (event.key === "Enter" && this.at) this.open(this.at);
-      if (event.key === "Escape") this.$emit("close");
+      if (event.key === "Escape") this.opened ? this.show("") : this.$emit("close");
       const move = moves[event.key];
       if (!move || !this.at) return;
       event.preventDefault();
@@ -244,15 +247,17 @@ export default {
       const x = this.x(next[0]);
       const wide = scroll.clientWidth - 40 - this.size; // without the numbers of the attempts
       if (x < scroll.scrollLeft || x > scroll.scrollLeft + wide) scroll.scrollLeft = x - 200;
-      this.$emit("select", this.cell(next).id);
+      if (this.opened) this.show(this.cell(next).id);
+    },
+
+    show(id) {
+      choose(id);
+      this.$emit("select", id);
     },
 
     open(at) {
       this.at = at;
-      this.tell(this.cell(at));
-      this.draw();
-      rollout(this.cell(at).id).catch(() => {}); // on its way while the page hears of the click
-      this.$emit("open", this.cell(at).id);
+      this.show(this.cell(at).id);
     },
   },
 };

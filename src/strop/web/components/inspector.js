@@ -2,7 +2,7 @@
 // Model text is only ever put on the page as text.
 
 import { Rendered } from "/ui/static/markdown.js";
-import { read, rollout as readRollout } from "/ui/static/rollouts.js";
+import { choose, read, rollout as readRollout, whenChosen } from "/ui/static/rollouts.js";
 
 const digits = (value) => (value === null || value === undefined ? "–" : Number(value.toFixed(3)).toString());
 
@@ -13,7 +13,7 @@ export default {
   components: { Rendered },
 
   template: `
-    <p v-if="!id" class="s-empty">Choose an attempt: click on it, or move with the arrow keys and press Enter.</p>
+    <p v-if="!current" class="s-empty">Choose an attempt: click on it, or move with the arrow keys and press Enter.</p>
     <article class="s-inspector" v-else-if="rollout" :aria-label="title">
       <header class="s-row">
         <h2 class="s-grow">{{ title }}</h2>
@@ -71,7 +71,7 @@ export default {
       </section>
 
       <section v-else-if="view === 'Group'" class="s-group">
-        <button v-for="other in group" :key="other.id" class="s-card s-group-item" :aria-current="other.id === rollout.id" @click="$emit('open', other.id)">
+        <button v-for="other in group" :key="other.id" class="s-card s-group-item" :aria-current="other.id === rollout.id" @click="pick(other.id)">
           <span class="s-row s-small"><strong>attempt {{ other.sample + 1 }}</strong><span class="s-grow"></span><span class="mono">{{ other.failure?.cause || digits(other.reward) }}</span></span>
           <pre>{{ other.messages.at(-1)?.content }}</pre>
         </button>
@@ -85,11 +85,12 @@ export default {
 
   props: {
     id: String, // of the rollout; empty while none is chosen
+    follows: Boolean, // shows what is chosen elsewhere on the page
     initial: Object, // show: the view; text: "rendered"
   },
 
   data() {
-    return { rollout: null, group: [], fault: "", view: VIEWS[0], rendered: false, copied: false };
+    return { current: this.id, rollout: null, group: [], fault: "", view: VIEWS[0], rendered: false, copied: false };
   },
 
   created() {
@@ -97,11 +98,19 @@ export default {
     this.digits = digits;
     this.view = VIEWS.find((name) => name.toLowerCase() === this.initial?.show) ?? VIEWS[0];
     this.rendered = this.initial?.text === "rendered";
+    if (this.follows) this.forget = whenChosen((id) => (this.current = id));
     this.load();
+  },
+
+  unmounted() {
+    this.forget?.();
   },
 
   watch: {
     id() {
+      this.current = this.id;
+    },
+    current() {
       this.load();
     },
     view() {
@@ -153,6 +162,12 @@ export default {
       });
     },
 
+    pick(id) {
+      this.current = id;
+      if (this.follows) choose(id);
+      this.$emit("open", id);
+    },
+
     render(rendered) {
       this.rendered = rendered;
       this.tell();
@@ -166,14 +181,14 @@ export default {
     },
 
     async load() {
-      if (!this.id) {
+      if (!this.current) {
         Object.assign(this, { rollout: null, fault: "" });
         return;
       }
-      const wanted = this.id;
+      const wanted = this.current;
       try {
         const rollout = await readRollout(wanted);
-        if (wanted !== this.id) return; // another one was chosen meanwhile
+        if (wanted !== this.current) return; // another one was chosen meanwhile
         Object.assign(this, { rollout, fault: "", copied: false });
         if (this.view === "Group") this.loadGroup();
       } catch (error) {
@@ -183,7 +198,7 @@ export default {
 
     async loadGroup() {
       try {
-        this.group = (await read(`/v1/strop/rollouts/${this.id}/group`)).data;
+        this.group = (await read(`/v1/strop/rollouts/${this.current}/group`)).data;
       } catch (error) {
         this.fault = error.message;
       }

@@ -1,7 +1,7 @@
 // Charts of a run's metrics, or of a few runs over each other. Reads the API by itself, while it
 // can be seen; the server smooths first and thins out afterwards, so no peak is lost unseen.
 
-import { echarts } from "nicegui-echart";
+let echarts; // a megabyte: the page is painted before it is asked for
 
 const POINTS = 1000;
 const POLL_MS = 2000;
@@ -116,6 +116,7 @@ export default {
     },
 
     toggled(group, event) {
+      if (event.target.open !== this.closed.has(group.title)) return; // it only came into being
       event.target.open ? this.closed.delete(group.title) : this.closed.add(group.title);
       if (event.target.open) this.load(true);
     },
@@ -142,7 +143,11 @@ export default {
       if (this.first !== "") query.set("first", this.first);
       if (this.last !== "") query.set("last", this.last);
       try {
-        const changed = await Promise.all(this.runs.map((run) => this.fetch(run, query)));
+        const [library, ...changed] = await Promise.all([
+          import("nicegui-echart"),
+          ...this.runs.map((run) => this.fetch(run, query)),
+        ]);
+        echarts = library.echarts;
         this.fault = "";
         if (force || changed.some(Boolean)) this.drawTimed();
       } catch (error) {
@@ -178,7 +183,7 @@ export default {
 
     draw(chart) {
       const held = this.charts.get(chart.metric);
-      if (!held?.element || held.element.offsetParent === null) return;
+      if (!echarts || !held?.element || held.element.offsetParent === null) return;
       if (!held.view) {
         held.view = echarts.init(held.element, null, { renderer: "canvas" });
         held.view.group = this.crosshair;

@@ -53,7 +53,21 @@ def experiment_page(name: str) -> None:
             _wait_for_run(subject, header)
             return
         _tabs(subject, address)
-        ui.timer(REFRESH_S, header.refresh)
+        _follow(subject, header)
+
+
+def _follow(subject: Subject, header: Header) -> None:
+    """Keep the head of the page up to date. What was built for a run at rest is built anew once it goes on."""
+    resting = not subject.active
+
+    def look() -> None:
+        nonlocal resting
+        header.refresh()
+        if resting and subject.active:
+            resting = False
+            ui.navigate.reload()
+
+    ui.timer(REFRESH_S, look)
 
 
 def _wait_for_run(subject: Subject, header: Header) -> None:

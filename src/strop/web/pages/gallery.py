@@ -209,7 +209,6 @@ def _heat_maps(run_id: str, row: str, rollout: str) -> None:
             selected=chosen,
             active=False,
             grab=False,
-            on_open=_nothing,
             on_select=_nothing,
             on_close=_nothing,
         )
@@ -218,7 +217,7 @@ def _heat_maps(run_id: str, row: str, rollout: str) -> None:
 def _inspectors(rollout: str) -> None:
     for wanted, show in (("", ""), (rollout, ""), (rollout, "tokens"), (rollout, "group"), ("ro_0", "")):
         with tag("div", "s-card"):
-            Inspector(wanted, {"show": show, "text": "rendered"}, on_open=_nothing, on_view=_nothing)
+            Inspector(wanted, {"show": show, "text": "rendered"}, follows=False, on_open=_nothing, on_view=_nothing)
 
 
 def _logs(run_id: str) -> None:

@@ -22,3 +22,15 @@ async function ask(path) {
 }
 
 export const rollout = (id) => read(`/v1/strop/rollouts/${id}`);
+
+// Which rollout somebody chose, from one part of a page to the others: the server hears of it for the
+// address only, and nobody waits for that. An empty id is none.
+export function choose(id) {
+  document.dispatchEvent(new CustomEvent("strop-rollout", { detail: id }));
+}
+
+export function whenChosen(listener) {
+  const heard = (event) => listener(event.detail);
+  document.addEventListener("strop-rollout", heard);
+  return () => document.removeEventListener("strop-rollout", heard);
+}

@@ -27,8 +27,6 @@ class Rollouts:
     def __init__(self, subject: Subject, address: Address) -> None:
         self._subject = subject
         self._address = address
-        self._map: HeatMap | None = None
-        self._inspector: Inspector | None = None
         self._explorer = Explorer(
             subject.run_id or "",
             reward_components(subject),
@@ -53,7 +51,6 @@ class Rollouts:
         step = None if row else self._step
         self._explorer.set_chosen(row, step)
         self._detail.clear()
-        self._map = self._inspector = None
         with self._detail:
             if row:
                 self._draw_prompt(row, rollout, grab)
@@ -70,15 +67,14 @@ class Rollouts:
             preview = queries.prompt_previews(connection, run_id, [row]).get(row)
         self._title(preview or f"Prompt {row}")
         with tag("div", "s-detail s-detail--beside"):
-            self._map = HeatMap(
+            HeatMap(
                 run_id,
                 row,
                 selected=rollout,
                 active=self._subject.active,
                 grab=grab,
-                on_open=self._select,
-                on_select=self._move,
-                on_close=lambda _: self._back(),
+                on_select=self._select,
+                on_close=lambda _: self._close(),
             )
             self._inspect(rollout or "")
 
@@ -126,35 +122,19 @@ class Rollouts:
         self._address.set({"step": step, "row": "", "rollout": ""}, push=True)
         self._draw(grab=True)
 
-    def _move(self, rollout: str) -> None:
-        """Another cell has the keyboard: an attempt that is shown gives way to it."""
-        if self._address.values.get("rollout"):
-            self._select(rollout)
-
     def _select(self, rollout: str) -> None:
-        """Show an attempt."""
-        self._address.set({"rollout": rollout})
-        if self._inspector:
-            self._inspector.show(rollout)
-        if self._map:
-            self._map.select(rollout)
+        """Heat map and inspector know already; the address is to know too."""
+        self._address.set({"rollout": rollout} if rollout else {"rollout": "", "show": ""})
 
     def _inspect(self, rollout: str) -> None:
         with tag("div", "s-card"):
-            self._inspector = Inspector(
+            Inspector(
                 rollout,
                 self._address.view(*INSPECTOR_VIEW),
+                follows=True,
                 on_open=self._select,
                 on_view=self._address.set,
             )
-
-    def _back(self) -> None:
-        """One step out: from the attempt to its prompt, from there to the list."""
-        if self._address.values.get("rollout") and self._inspector:
-            self._address.set({"rollout": "", "show": ""})
-            self._inspector.show("")
-        else:
-            self._close()
 
     def _close(self) -> None:
         self._address.set({"row": "", "step": "", "rollout": "", "show": ""})
