@@ -68,6 +68,18 @@ class Options:
     database_url: str | None = None
     concurrency: int = 1
     """Jobs that run at the same time."""
+    max_concurrent: int = 16
+    """Completions of one deployment that are decoded at the same time."""
+    memory: float | None = None
+    """GiB that all deployments may take; by default most of what the device has."""
+    idle_minutes: float = 30.0
+    """After so long without a request a deployment is unloaded; 0 means never."""
+
+    @property
+    def engine_options(self) -> list[str]:
+        """Options of the model process."""
+        memory = [] if self.memory is None else ["--memory", str(self.memory)]
+        return ["--max-concurrent", str(self.max_concurrent), *memory]
 
     @property
     def loopback(self) -> bool:
@@ -192,7 +204,7 @@ class _Upkeep:
 def _services(folder: DataFolder, database: Database, options: Options) -> Services:
     settings = Settings(loopback=options.loopback)
     jobs = JobQueue(database)
-    engine = EngineProcess(folder.engine_socket, folder.path / "engine.log")
+    engine = EngineProcess(folder.engine_socket, folder.path / "engine.log", options.engine_options)
     return Services(
         database=database,
         folder=folder,
@@ -202,7 +214,7 @@ def _services(folder: DataFolder, database: Database, options: Options) -> Servi
         ingester=Ingester(database, folder.path),
         secrets=SecretStore(database, folder.secret_key),
         keys=KeyStore(database),
-        deployments=Deployments(jobs, folder, engine),
+        deployments=Deployments(jobs, folder, engine, options.idle_minutes),
         engine=engine,
         settings=settings,
     )

@@ -18,6 +18,9 @@ def serve(
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Jobs that run at the same time.")] = 1,
+    max_concurrent: Annotated[int, typer.Option(min=1, help="Completions of one deployment decoded together.")] = 16,
+    memory: Annotated[float | None, typer.Option(metavar="GIB", help="What all deployments may take.")] = None,
+    idle_minutes: Annotated[float, typer.Option(min=0, help="After so long unused they unload; 0: never.")] = 30.0,
 ) -> None:
     """Run the server: jobs, an OpenAI-compatible API, deployments.
 
@@ -30,7 +33,9 @@ def serve(
     # What the server makes is for its user only. Its children need not know the database's password.
     os.umask(0o077)
     os.environ.pop("STROP_DATABASE_URL", None)
-    options = Options(host, port, data_dir, database_url, concurrency)
+    options = Options(
+        host, port, data_dir, database_url, concurrency, max_concurrent, memory, idle_minutes=idle_minutes
+    )
     Server(options, _greet).run()
 
 

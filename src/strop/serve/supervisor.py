@@ -31,6 +31,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 30.0
 _STABLE_S = 60.0  # who lived so long did not fail at the start
 _GRACE_S = 5.0
 _MANY_FAILURES = 4
+_LOG_BYTES = 10 * 2**20
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,9 @@ class EngineProcess:
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
 
     async def _spawn(self) -> Process:
+        with suppress(FileNotFoundError):
+            if self._log_file.stat().st_size > _LOG_BYTES:
+                os.replace(self._log_file, self._log_file.with_suffix(".log.1"))
         log = os.open(self._log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             return await asyncio.create_subprocess_exec(
