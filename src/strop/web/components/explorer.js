@@ -39,7 +39,7 @@ export default {
         </template>
       </div>
       <p v-if="fault" class="s-error" role="alert">{{ fault }}</p>
-      <div class="s-table-wrap" :class="{ 's-table-wrap--short': short }">
+      <div class="s-table-wrap" :class="{ 's-table-wrap--short': short }" :tabindex="rows.length ? null : 0">
         <table class="s-table" data-list>
           <thead v-if="by === 'prompt'"><tr><th>Prompt</th><th>Latest answer</th><th class="s-number">Step</th><th class="s-number">Reward</th></tr></thead>
           <thead v-else><tr><th>Step</th><th class="s-number">Prompts</th><th class="s-number">Samples</th><th class="s-number">Average reward</th><th>Completions</th></tr></thead>

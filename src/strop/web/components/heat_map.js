@@ -20,13 +20,13 @@ export default {
         <p v-if="loaded && !attempts" class="s-empty">No attempt at this prompt was recorded.</p>
         <div class="s-heat-field">
         <ol class="s-heat-rows" aria-hidden="true"><li v-for="attempt in attempts" :key="attempt" :style="{ height: size + 2 + 'px' }">{{ size > 9 || attempt % 5 === 1 ? attempt : '' }}</li></ol>
-        <canvas ref="canvas" tabindex="0" role="application" :aria-label="summary" aria-describedby="heat-keys"
+        <canvas ref="canvas" tabindex="0" role="application" :aria-label="summary" :aria-describedby="keys"
           @mousemove="hover" @mouseleave="hovered = null; draw()" @click="click" @keydown="key" @focus="focused" @blur="draw"></canvas>
         </div>
       </div>
       <p class="s-row s-small s-muted">
         <span class="mono" aria-live="polite">{{ told }}</span>
-        <span id="heat-keys" class="s-sr">Arrow keys move, Enter opens the attempt, Esc closes it.</span>
+        <span :id="keys" class="s-sr">Arrow keys move, Enter opens the attempt, Esc closes it.</span>
         <span class="s-grow"></span>
         <span>{{ low }}</span><span class="s-heat-scale" aria-hidden="true"></span><span>{{ high }}</span>
         <span><span class="s-heat-key" aria-hidden="true">╱</span> failed</span>
@@ -47,6 +47,7 @@ export default {
   },
 
   created() {
+    this.keys = `heat-keys-${Math.random()}`;
     this.cells = new Map(); // "column,attempt" -> cell
     this.steps = [];
     this.at = null;
@@ -217,7 +218,7 @@ export default {
     // Somebody rests here: read it before it is asked for.
     ahead(id) {
       clearTimeout(this.resting);
-      this.resting = setTimeout(() => rollout(id).catch(() => {}), 60);
+      this.resting = setTimeout(() => rollout(id).catch(() => {}), 40);
     },
 
     click(event) {
@@ -247,7 +248,10 @@ export default {
       const x = this.x(next[0]);
       const wide = scroll.clientWidth - 40 - this.size; // without the numbers of the attempts
       if (x < scroll.scrollLeft || x > scroll.scrollLeft + wide) scroll.scrollLeft = x - 200;
-      if (this.opened) this.show(this.cell(next).id);
+      if (!this.opened) return;
+      this.show(this.cell(next).id);
+      const further = this.cell([next[0] + move[0], next[1] + move[1]]);
+      if (further) this.ahead(further.id); // who goes one step may well go another
     },
 
     show(id) {

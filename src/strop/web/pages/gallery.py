@@ -108,7 +108,7 @@ def _states() -> None:
 
 
 def _text() -> None:
-    for name in ("h1", "h2", "h3"):
+    for name in ("h2", "h3"):
         tag_text(name, f"Heading {name[1]}")
     tag_text("p", LONG, "s-break")
     facts((("Short", "value"), ("Long", LONG), ("Nothing", "–")))
