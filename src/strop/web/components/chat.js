@@ -32,6 +32,7 @@ export default {
             <button v-if="columns.length > 1" class="s-chart-tool" aria-label="Remove this model" @click="remove(column)">✕</button>
           </div>
           <div class="s-chat-log" aria-live="polite">
+            <p v-if="!column.messages.length" class="s-muted s-chat-nothing">{{ models.length ? 'Nothing said yet. Write below: every model here gets the same message.' : 'No model answers yet: deploy a checkpoint first.' }}</p>
             <div v-for="(message, index) in column.messages" :key="index" class="s-turn" :class="'s-turn--' + message.role">
               <span class="s-small s-muted">{{ message.role }}</span>
               <pre>{{ message.content }}</pre>
