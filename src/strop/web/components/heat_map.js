@@ -242,13 +242,15 @@ export default {
       const next = [this.at[0] + move[0], this.at[1] + move[1]];
       if (!this.cell(next)) return;
       this.at = next;
-      this.tell(this.cell(next));
-      this.draw();
       const scroll = this.$refs.scroll;
       const x = this.x(next[0]);
       const wide = scroll.clientWidth - 40 - this.size; // without the numbers of the attempts
       if (x < scroll.scrollLeft || x > scroll.scrollLeft + wide) scroll.scrollLeft = x - 200;
-      if (!this.opened) return;
+      if (!this.opened) {
+        this.tell(this.cell(next));
+        this.draw();
+        return;
+      }
       this.show(this.cell(next).id);
       const further = this.cell([next[0] + move[0], next[1] + move[1]]);
       if (further) this.ahead(further.id); // who goes one step may well go another
