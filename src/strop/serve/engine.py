@@ -8,6 +8,7 @@ and whoever started it starts it again.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -29,6 +30,9 @@ _PREFILL_TOKENS = 2048
 
 # Of the memory that is free; the rest is for what a step needs beside keys and values.
 _CACHE_SHARE = 0.8
+
+# For clients that are slow to hear that their model was unloaded.
+_PATIENCE_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,7 @@ class ModelHost:
             await asyncio.wrap_future(
                 self._stepper.retire(served.engine, Unavailable(f"{name} was unloaded while it answered"))
             )
+            await self._left_alone(served)
             model = served.model
             del served
             await asyncio.get_running_loop().run_in_executor(self._loader, self._shelf.drop, model)
@@ -145,6 +150,12 @@ class ModelHost:
         """End the threads."""
         self._stepper.close()
         self._loader.shutdown(wait=False, cancel_futures=True)
+
+    async def _left_alone(self, served: _Served) -> None:
+        """Wait until those who asked have heard of the end: they hold on to the model until then."""
+        end = time.monotonic() + _PATIENCE_S
+        while served.unfinished and time.monotonic() < end:
+            await asyncio.sleep(0.01)
 
     def _find(self, name: str) -> _Served:
         served = self._served.get(name)

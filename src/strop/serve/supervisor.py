@@ -110,7 +110,8 @@ class EngineProcess:
         self._models.pop(name, None)
         self._present.discard(name)
         if self._up.is_set():
-            await self.client.unload(name)
+            with suppress(Unavailable):  # it has ended, and holds nothing
+                await self.client.unload(name)
 
     async def state(self) -> EngineState | None:
         """What is loaded; None while no process is up."""
