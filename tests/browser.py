@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
+PATIENCE_MS = 60_000  # machines that run tests are busy
+expect.set_options(timeout=PATIENCE_MS)
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _ARGUMENTS = (
     "--no-sandbox",  # root runs the tests in containers
@@ -53,7 +55,7 @@ class Watched:
     def open(cls, browser: Browser, width: int, scheme: Literal["light", "dark"]) -> Watched:
         """An empty page in a session of its own."""
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        context.set_default_timeout(60_000)
+        context.set_default_timeout(PATIENCE_MS)
         watched = cls(context.new_page())
         watched.page.on("console", watched._said)
         watched.page.on("pageerror", lambda error: watched.errors.append(str(error)))

@@ -37,9 +37,8 @@ class Entry:
     wheel: Wheel | None = None
 
     def memory_gb(self, method: str) -> float:
-        """Rough need for training, without activations: bf16 weights for LoRA; for full training
-        fp32 weights, gradients and two moments."""
-        return self.parameters * (2.2 if method == "lora" else 16)
+        """Rough need for training, without activations."""
+        return training_memory_gb(self.parameters, method)
 
 
 _SMOLLM2_WHEEL = Wheel(
@@ -81,6 +80,12 @@ CATALOGUE: Mapping[str, Entry] = {
         ),
     )
 }
+
+
+def training_memory_gb(parameters: float, method: str) -> float:
+    """Rough need of so many billions of parameters, without activations: bf16 weights for LoRA; for
+    full training fp32 weights, gradients and two moments."""
+    return parameters * (2.2 if method == "lora" else 16)
 
 
 def cache_folder() -> Path:

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -34,16 +35,21 @@ class Draft:
     """Of the job that was made of it."""
 
 
+def new_draft_id() -> str:
+    """An id that no draft has."""
+    return new_id("draft_")
+
+
 class DraftStore:
     """The drafts of a server."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def create(self, content: Mapping[str, Json]) -> Draft:
-        """A new draft. TooLarge for more than it may hold."""
+    def create(self, content: Mapping[str, Json], draft_id: str | None = None) -> Draft:
+        """A new draft, under an id that `new_draft_id` gave. TooLarge for more than it may hold."""
         now = time.time()
-        draft = Draft(new_id("draft_"), now, now, content, None)
+        draft = Draft(draft_id or new_draft_id(), now, now, content, None)
         with self._database.write() as connection:
             connection.execute(drafts.delete().where(drafts.c.updated_at < now - KEPT_S))
             connection.execute(drafts.insert().values(**{**vars(draft), "content": _text(content)}))
@@ -91,7 +97,7 @@ def _text(content: Mapping[str, Json]) -> str:
     return text
 
 
-def _draft(row: sa.Row[tuple[str, float, float, str, str | None]]) -> Draft:
+def _draft(row: Any) -> Draft:
     draft_id, created_at, updated_at, content, job_id = row
     return Draft(draft_id, created_at, updated_at, json.loads(content), job_id)
 

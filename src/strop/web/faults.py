@@ -29,4 +29,4 @@ def _without(message: str, param: str) -> str:
     for start in (f"{param}: ", f"strop: {param.removeprefix('strop.')}: "):
         if message.startswith(start) and "\n" not in message:
             return message[len(start) :]
-    return message
+    return f"this {message[len(param) + 1 :]}" if param and message.startswith(f"{param} ") else message

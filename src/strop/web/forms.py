@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from nicegui import ui
 from nicegui.element import Element
@@ -16,6 +16,12 @@ from strop.web.theme import button, tag, tag_text, text
 
 Changed = Callable[[Any], object]
 Control = TypeVar("Control", bound=ValidationElement[Any])
+
+
+class Complaining(Protocol):
+    """What can show that something is wrong with it."""
+
+    error: str | None
 
 
 def text_field(
@@ -112,7 +118,29 @@ def _settled(field: Control, name: str, error: str) -> Control:
     return field
 
 
-def complain(field: ValidationElement[Any], error: str) -> None:
+class Complaint:
+    """A place for what is wrong with something that has none of its own, such as an editor."""
+
+    def __init__(self) -> None:
+        self._box = tag("p", "s-bad s-small s-break", 'role="alert"')
+        self.error = None
+
+    @property
+    def error(self) -> str | None:
+        """What is wrong; None where nothing is."""
+        return self._error
+
+    @error.setter
+    def error(self, error: str | None) -> None:
+        self._error = error
+        self._box.clear()
+        self._box.set_visibility(bool(error))
+        if error:
+            with self._box:
+                text(error)
+
+
+def complain(field: Complaining, error: str) -> None:
     """Show at a field what is wrong with it; nothing where it is empty."""
     field.error = error or None
 
@@ -126,7 +154,7 @@ def share_of(percent: float | None) -> float:
 
 async def ask(
     title: str,
-    build: Callable[[], Mapping[str, ValidationElement[Any]]],
+    build: Callable[[], Mapping[str, Complaining]],
     action: str,
     act: Callable[[], Awaitable[object]],
 ) -> None:

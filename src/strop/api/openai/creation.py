@@ -75,7 +75,7 @@ def _create(request: JobRequest, body: Mapping[str, Json], services: Services) -
     order = translate(request, secrets.randbelow(2**31), ServerLibrary(services))
     for recorder in order.config.recorders:
         _need_recorder(recorder)
-    _write(order, services)
+    write_files(order, services)
     job = services.jobs.create(
         NewJob(
             name=order.config.name,
@@ -121,7 +121,7 @@ def _need_recorder(name: str) -> None:
         )
 
 
-def _write(order: Order, services: Services) -> None:
+def write_files(order: Order, services: Services) -> None:
     """Put the files of graders and reward functions in their place, where they are not there yet."""
     for stored, text in order.files.items():
         path = services.folder.found(stored)

@@ -33,8 +33,9 @@ async function complete(editor) {
   editor.dispatch({ effects: library.StateEffect.appendConfig.of(data) });
 }
 
+// Themes of the toolkit whose every colour can be read on its ground (WCAG AA).
 function colours(component) {
-  const theme = document.body.classList.contains("body--dark") ? "githubDark" : "githubLight";
+  const theme = document.body.classList.contains("body--dark") ? "vscodeDark" : "vscodeLight";
   if (component.shownTheme === theme) return;
   component.shownTheme = theme;
   component.setTheme(theme);
@@ -50,7 +51,7 @@ async function look() {
     if (known.has(editor)) continue;
     known.add(editor);
     editor.contentDOM.setAttribute("aria-label", element.dataset.label ?? "Code");
-    editor.scrollDOM.setAttribute("tabindex", "-1");
+    editor.scrollDOM.setAttribute("tabindex", "0"); // who only reads scrolls by keys
     if (element.dataset.language === "python") complete(editor);
     colours(component);
   }

@@ -1,0 +1,1 @@
+"""The five steps, each drawn by a function of its own."""

@@ -1,0 +1,226 @@
+"""Step 2: the rows to train on, and those that are held out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Literal
+
+from nicegui import run, ui
+
+from strop.api.strop.datasets import DatasetObject, SampleObject, SplitRequest, get_dataset, split_dataset
+from strop.errors import StropError
+from strop.web.catalogues import all_datasets, dataset_of_file, sample_dataset, samples
+from strop.web.components import Uploader
+from strop.web.context import services
+from strop.web.forms import choice_field, complain, number_field, radio, share_of
+from strop.web.prompts import PromptCheck
+from strop.web.rows import RowPages
+from strop.web.theme import button, failed, tag, tag_text, text
+from strop.web.wizard.draft import JobDraft, RewardPart
+from strop.web.wizard.frame import Wizard
+from strop.web.wizard.parameters import fault_of, value_of
+
+_LIMIT = "sampling.max_prompt_tokens"
+_ROWS = 5
+_SHARE = 10
+
+Held = Literal["none", "part", "other"]
+_HELD: Mapping[Held, tuple[str, str]] = {
+    "none": ("None", "Only the reward on training rows is seen."),
+    "part": ("A part of these rows", "Makes two data sets; no prompt stands in both."),
+    "other": ("Another data set", ""),
+}
+
+
+async def build(wizard: Wizard) -> None:
+    """Draw the step."""
+    await DatasetStep(wizard).build()
+
+
+class DatasetStep:
+    """The choice of rows, what is in them, and what is held out."""
+
+    def __init__(self, wizard: Wizard) -> None:
+        self._wizard = wizard
+        self._known: list[DatasetObject] = []
+        self._held: Held = "other" if wizard.draft.validation else "none"
+        self._share: float | None = _SHARE
+
+    async def build(self) -> None:
+        """Draw it."""
+        self._known = await run.io_bound(all_datasets, services()) or []
+        made = await run.io_bound(samples) or ()
+        with tag("section", "s-card", 'aria-labelledby="train"'):
+            tag_text("h2", "Training rows", props='id="train"')
+            self._select = tag("div", "s-fields s-wide-fields")
+            Uploader(on_uploaded=self._uploaded)
+            with tag("details", "s-samples") as closed:
+                tag_text("summary", "Or take a sample data set, with a reward that fits")
+                with tag("div", "s-grid"):
+                    for sample in made:
+                        self._sample(sample)
+            if not self._known:
+                closed.props("open")
+        self._details = tag("div", "s-column")
+        self._draw_select()
+        await self._draw_details()
+
+    def _draw_select(self) -> None:
+        self._select.clear()
+        chosen = self._wizard.draft.train
+        names = {dataset.id: f"{dataset.name} ({dataset.rows or 0:,} rows)" for dataset in self._known}
+        if chosen and chosen not in names:
+            names[chosen] = f"{chosen} (deleted)"
+        with self._select:
+            field = choice_field("Data set", names, chosen or None, self._choose)
+            field.props("use-input input-debounce=0 fill-input hide-selected")
+            self._wizard.at(field, "training_file")
+
+    async def _uploaded(self, file: dict[str, Any]) -> None:
+        try:
+            made = await run.io_bound(dataset_of_file, services(), file["id"])
+        except StropError as error:
+            failed(error.message)
+            return
+        assert made is not None
+        await self._take(made)
+
+    def _sample(self, sample: SampleObject) -> None:
+        async def take() -> None:
+            control.disable()
+            try:
+                train = await run.io_bound(sample_dataset, services(), sample.id, "train")
+                held_out = await run.io_bound(sample_dataset, services(), sample.id, "validation")
+            except StropError as error:
+                failed(error.message)
+                return
+            finally:
+                control.enable()
+            assert train is not None and held_out is not None
+            self._wizard.change(partial(_with_reward, sample=sample), "strop.rewards")
+            await self._take(train, held_out)
+
+        with tag("section", "s-card"):
+            with tag("div", "s-row"):
+                tag_text("h3", sample.title, "s-grow")
+                control = button("Use", take)
+                control.props["aria-label"] = f"Use {sample.title}"
+            tag_text("p", sample.description, "s-small s-muted")
+
+    async def _take(self, dataset: DatasetObject, validation: DatasetObject | None = None) -> None:
+        """Train on a data set that may be new."""
+        self._known = await run.io_bound(all_datasets, services()) or []
+        held_out = validation.id if validation else ""
+        self._wizard.change(
+            lambda draft: draft.model_copy(update={"train": dataset.id, "validation": held_out}),
+            "training_file",
+            "validation_file",
+        )
+        self._held = "other" if validation else "none"
+        self._draw_select()
+        await self._draw_details()
+
+    async def _choose(self, dataset: str | None) -> None:
+        if dataset and dataset != self._wizard.draft.train:
+            self._wizard.change(lambda draft: draft.model_copy(update={"train": dataset}), "training_file")
+            await self._draw_details()
+
+    async def _draw_details(self) -> None:
+        """What is in the chosen rows, and what is held out."""
+        self._details.clear()
+        train = self._wizard.draft.train
+        if train not in {dataset.id for dataset in self._known}:
+            return
+        with self._details:
+            with tag("section", "s-card", 'aria-labelledby="check"'):
+                tag_text("h2", "What is in it", props='id="check"')
+                with tag("div", "s-fields"):
+                    limit = number_field(
+                        "Maximum prompt length",
+                        value_of(self._wizard.draft.values, _LIMIT),
+                        self._set_limit,
+                        hint="Tokens; longer prompts are left out of training.",
+                        step=1,
+                    )
+                    limit.props("debounce=300")
+                    self._limit = self._wizard.at(limit, f"strop.{_LIMIT}")
+                self._prompts = PromptCheck()
+                rows = RowPages(train, limit=_ROWS)
+            with tag("section", "s-card", 'aria-labelledby="held"'):
+                tag_text("h2", "Held-out rows", props='id="held"')
+                text(
+                    "Never trained on. They tell whether the model gets better, or only better at its rows.", "s-muted"
+                )
+                self._validation = tag("div", "s-column")
+        self._draw_validation()
+        await rows.load()
+        with self._details:
+            ui.timer(0, self._check, once=True)
+
+    async def _check(self) -> None:
+        draft = self._wizard.draft
+        limit = value_of(draft.values, _LIMIT)
+        if not fault_of(_LIMIT, limit):
+            template = value_of(draft.values, "sampling.template")
+            await self._prompts.look(draft.train, draft.model or None, int(limit), template)
+
+    async def _set_limit(self, limit: float | None) -> None:
+        value = int(limit) if limit is not None and limit == int(limit) else limit
+        self._wizard.set_value(_LIMIT, value)
+        complain(self._limit, fault_of(_LIMIT, value) if value is not None else "")
+        await self._check()
+
+    def _draw_validation(self) -> None:
+        self._validation.clear()
+        with self._validation:
+            for held, (label, hint) in _HELD.items():
+                radio("held", label, held == self._held, partial(self._hold, held), hint=hint)
+            if self._held == "part":
+                with tag("div", "s-row s-bottom-aligned"):
+                    field = number_field("Share, in percent", self._share, self._set_share, step=1)
+                    button("Hold out", partial(self._split, field), "primary")
+            elif self._held == "other":
+                names = {dataset.id: dataset.name for dataset in self._known if dataset.id != self._wizard.draft.train}
+                chosen = self._wizard.draft.validation
+                if chosen and chosen not in names:
+                    names[chosen] = chosen
+                with tag("div", "s-fields s-wide-fields"):
+                    select = choice_field("Held-out data set", names, chosen or None, self._validate_on)
+                    self._wizard.at(select, "validation_file")
+
+    def _hold(self, held: Held) -> None:
+        self._held = held
+        if held != "other":
+            self._validate_on("")
+        self._draw_validation()
+
+    def _set_share(self, share: float | None) -> None:
+        self._share = share
+
+    def _validate_on(self, dataset: str | None) -> None:
+        self._wizard.change(lambda draft: draft.model_copy(update={"validation": dataset or ""}), "validation_file")
+
+    async def _split(self, field: ui.number) -> None:
+        try:
+            wanted = SplitRequest(validation=share_of(self._share), seed=self._wizard.draft.seed)
+            parts = await run.io_bound(split_dataset, self._wizard.draft.train, wanted, services())
+        except (StropError, ValueError) as error:
+            complain(field, error.message if isinstance(error, StropError) else str(error))
+            return
+        assert parts is not None
+        train = await run.io_bound(get_dataset, parts.train.id, services())
+        validation = await run.io_bound(get_dataset, parts.validation.id, services())
+        assert train is not None and validation is not None
+        await self._take(train, validation)
+
+
+def _with_reward(draft: JobDraft, sample: SampleObject) -> JobDraft:
+    """The draft with the reward of a sample, unless it has rewards of its own."""
+    if draft.rewards and any(part.name not in _SAMPLE_NAMES for part in draft.rewards):
+        return draft
+    part = RewardPart(name=sample.id.replace("-", "_"), source=sample.reward)
+    return draft.model_copy(update={"rewards": (part,)})
+
+
+_SAMPLE_NAMES = frozenset({"json_extraction", "maths", "coding", "search_qa", "short_answers"})

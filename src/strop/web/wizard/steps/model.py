@@ -1,0 +1,157 @@
+"""Step 1: which model to start from, and what of it is trained."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from nicegui import run
+
+from strop.api.openai.models import list_models
+from strop.web.context import services
+from strop.web.forms import choice_field, radio, text_field
+from strop.web.theme import tag, tag_text, text
+from strop.web.wizard.choices import Choice, Fit, catalogue, described, this_machine
+from strop.web.wizard.frame import Wizard
+
+_TONES: dict[Fit, str] = {"fits": "good", "tight": "warn", "too large": "bad", "unknown": ""}
+_METHODS = {
+    "lora": ("LoRA", "Small adapters on a frozen model: least memory, and enough for most tasks."),
+    "full": ("Full", "All weights: seven times the memory, for more than style and format."),
+}
+
+
+async def build(wizard: Wizard) -> None:
+    """Draw the step."""
+    await ModelStep(wizard).build()
+
+
+class ModelStep:
+    """The choice of a model, and of a method."""
+
+    def __init__(self, wizard: Wizard) -> None:
+        self._wizard = wizard
+
+    async def build(self) -> None:
+        """Draw it."""
+        room = await run.io_bound(this_machine)
+        assert room is not None
+        self._room, self._known = room, await run.io_bound(catalogue) or []
+        listed = await list_models(services())
+        trained = [model.id for model in listed.data if model.kind in ("fine-tuned", "checkpoint")]
+        names = [choice.name for choice in self._known]
+        with tag("section", "s-card", 'aria-labelledby="base"'):
+            tag_text("h2", "Base model", props='id="base"')
+            text(f"Largest device: {room.name}, {room.gb:.0f} GB.", "s-muted")
+            self._models = tag("div")
+            self._draw_models()
+            with tag("div", "s-fields s-wide-fields"):
+                model = self._wizard.draft.model
+                other = model if model not in names and model not in trained else ""
+                field = text_field(
+                    "Another model",
+                    other,
+                    self._type,
+                    hint="Any Hugging Face id, or a folder on the server.",
+                    placeholder="owner/name or /path/to/model",
+                )
+                field.props("debounce=300")
+                self._other = self._wizard.at(field, "model")
+                if trained or model.startswith("ftckpt_"):
+                    options = list(dict.fromkeys([*trained, *([model] if model.startswith("ftckpt_") else [])]))
+                    choice_field(
+                        "Trained here",
+                        options,
+                        model if model in options else None,
+                        self._choose,
+                        hint="Train a checkpoint further.",
+                    )
+        with tag("section", "s-card", 'aria-labelledby="method"'):
+            tag_text("h2", "Method", props='id="method"')
+            self._methods = tag("div", "s-column")
+        await self._draw_methods()
+
+    def _draw_models(self) -> None:
+        chosen = self._wizard.draft.model
+        self._models.clear()
+        with self._models, tag("div", "s-table-wrap"), tag("table", "s-table"):
+            with tag("thead"), tag("tr"):
+                for name in ("Model", "Parameters", "Memory for LoRA", "Memory for full"):
+                    tag_text("th", name, "s-number" if name == "Parameters" else "")
+            with tag("tbody", props="data-list"):
+                for choice in self._known:
+                    with tag("tr"):
+                        with tag("td"):
+                            mark = radio(
+                                "model",
+                                choice.name,
+                                choice.name == chosen,
+                                partial(self._choose, choice.name),
+                                hint=choice.about + (", on this machine" if choice.here else ""),
+                            )
+                            mark.props("data-item")
+                        tag_text("td", billions(choice), "s-number mono")
+                        for method in ("lora", "full"):
+                            need = choice.memory_gb(method)
+                            with tag("td"), tag("div", "s-row s-need"):
+                                text(gigabytes(need), "mono s-number")
+                                fit = self._room.fit(need)
+                                tag_text("span", fit, f"s-badge s-badge--{_TONES[fit]}")
+
+    async def _choose(self, name: str | None, typed: bool = False) -> None:
+        if name and name != self._wizard.draft.model:
+            if not typed:
+                self._other.value = ""
+            self._wizard.change(lambda draft: draft.model_copy(update={"model": name}), "model")
+            self._draw_models()
+            await self._draw_methods()
+
+    async def _type(self, name: str) -> None:
+        if name.strip():
+            await self._choose(name.strip(), typed=True)
+
+    async def _draw_methods(self) -> None:
+        model = self._wizard.draft.model
+        choice = await run.io_bound(described, services(), model) if model else None
+        self._methods.clear()
+        with self._methods:
+            if choice is not None:
+                self._about(choice)
+            for name, (title, about) in _METHODS.items():
+                need = choice.memory_gb(name) if choice else None
+                told = (
+                    ""
+                    if need is None
+                    else f" Needs {gigabytes(need)} and room for activations: {self._room.fit(need)}."
+                )
+                radio(
+                    "method",
+                    title,
+                    self._wizard.draft.method == name,
+                    partial(self._set_method, name),
+                    hint=about + told,
+                )
+
+    def _about(self, choice: Choice) -> None:
+        with tag("div", "s-row"):
+            text(choice.name, "s-strong")
+            if choice.parameters is not None:
+                text(f"{billions(choice)} parameters{', by its name' if choice.guessed else ''}", "s-muted")
+            if not choice.here:
+                text("Not on this machine: it is fetched when the job starts.", "s-warn")
+
+    def _set_method(self, name: str) -> None:
+        self._wizard.set_value("train.method", name)
+
+
+def billions(choice: Choice) -> str:
+    """`135M`, `30.5B`."""
+    if choice.parameters is None:
+        return "–"
+    return f"{choice.parameters * 1000:.0f}M" if choice.parameters < 1 else f"{choice.parameters:g}B"
+
+
+def gigabytes(gb: float | None) -> str:
+    """`0.3 GB`, `67 GB`."""
+    if gb is None:
+        return "–"
+    return f"{gb:.1f} GB" if gb < 10 else f"{gb:.0f} GB"
