@@ -102,7 +102,7 @@ def stub_command(folder: DataFolder, **plan: Any) -> list[str]:
     return [sys.executable, str(Path(__file__).with_name("trainer.py")), str(file)]
 
 
-def until(condition: Callable[[], Any], act: Callable[[], None] | None = None, patience_s: float = 60.0) -> Any:
+def until(condition: Callable[[], Any], act: Callable[[], None] | None = None, patience_s: float = 120.0) -> Any:
     """Wait until a condition holds, doing something in between; what it gave."""
     deadline = time.monotonic() + patience_s
     while not (found := condition()):
