@@ -82,14 +82,22 @@ def open_database(url: str | None, folder: Path) -> Database:
     if address.get_backend_name() not in ("sqlite", "postgresql"):
         raise DatabaseError(f"{shown}: strop keeps its data in SQLite or PostgreSQL; expected postgresql://…")
     try:
-        database = _sqlite(address) if address.get_backend_name() == "sqlite" else _postgresql(address)
-        with database.write() as connection:
-            _upgrade(connection)
+        return _upgraded(_sqlite(address) if address.get_backend_name() == "sqlite" else _postgresql(address))
     except CommandError as error:
         raise DatabaseError(f"{shown}: made by a newer version of strop, or not by strop: {error}") from None
     except SQLAlchemyError as error:
         reason = error.orig if isinstance(error, DBAPIError) else error
         raise DatabaseError(f"{shown}: {' '.join(str(reason).split())}") from None
+
+
+def _upgraded(database: Database) -> Database:
+    """The database with its newest tables; closed where it cannot have them."""
+    try:
+        with database.write() as connection:
+            _upgrade(connection)
+    except BaseException:
+        database.close()
+        raise
     return database
 
 
