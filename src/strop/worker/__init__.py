@@ -8,6 +8,7 @@ cluster) follows the files of the run folder and needs no other channel.
 import os
 
 # Threads of GNU OpenMP spin while they wait, and two processes that do so on the same cores
-# slow each other down tenfold. A short spin costs 8 % on an idle machine and halves a busy
-# one's loss. Read once, when torch loads it; a value that the user has set stays.
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+# slow each other down tenfold. A spin of this length costs nothing on an idle machine; a
+# shorter one slows training, a longer one the neighbours. Read once, when torch loads it; a
+# value that the user has set stays.
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")
