@@ -26,7 +26,7 @@ class PromptCheck:
         """Look at a data set. Where it is asked anew meanwhile, only the newest answer is shown."""
         asked = self._asked = (dataset_id, model, limit)
         self._box.clear()
-        with self._box, tag("p", "s-muted"):
+        with self._box, tag("p", "s-row s-muted"):
             ui.spinner(size="1em")
             text(" Counting the rows" + (f" and the tokens of their prompts for {model}…" if model else "…"))
         try:

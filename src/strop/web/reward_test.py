@@ -42,7 +42,7 @@ class RewardTest:
         """Draw it."""
         found = await run.io_bound(all_datasets, services()) or []
         if not found:
-            with self._box, tag("p", "s-muted"):
+            with self._box, tag("p", "s-row s-muted"):
                 text("There is no data set to test on: ")
                 ui.link("add one", "/datasets")
             return
@@ -139,7 +139,7 @@ class RewardTest:
         assert body is not None
         asked = self._running = object()
         self._results.clear()
-        with self._results, tag("p", "s-muted"):
+        with self._results, tag("p", "s-row s-muted"):
             ui.spinner(size="1em")
             text(" Scoring in a process of its own…")
         self._start.disable()
