@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from strop.errors import Conflict, NotFound, Unavailable
 from strop.policy.fetch import Say
@@ -84,15 +85,13 @@ class ModelHost:
 
     async def load(self, name: str, source: str) -> ModelState:
         """Have a model under a name. Conflict where the name has another source."""
-        async with self._changing:  # one after the other: they share bases, and memory
-            served = self._served.get(name)
-            if served is None:
-                loop = asyncio.get_running_loop()
-                served = await loop.run_in_executor(self._loader, self._load, name, source)
-                self._served[name] = served
-            if served.source != source:
-                raise Conflict(f"{name} is loaded from {served.source}; unload it first")
-            return served.state()
+        served = self._served.get(name)
+        if served is None:
+            place = await asyncio.to_thread(self._shelf.fetch, source)  # which may take as long as the network does
+            served = await self._loaded(name, source, *place)
+        if served.source != source:
+            raise Conflict(f"{name} is loaded from {served.source}; unload it first")
+        return served.state()
 
     async def unload(self, name: str) -> None:
         """Fail what a model has to do, and free its memory."""
@@ -172,8 +171,15 @@ class ModelHost:
                 retry_after=5,
             )
 
-    def _load(self, name: str, source: str) -> _Served:
-        model = self._shelf.load(name, source)
+    async def _loaded(self, name: str, source: str, folder: Path, base: Path | None) -> _Served:
+        async with self._changing:  # one after the other: they share bases, and memory
+            if name not in self._served:
+                loop = asyncio.get_running_loop()
+                self._served[name] = await loop.run_in_executor(self._loader, self._load, name, source, folder, base)
+            return self._served[name]
+
+    def _load(self, name: str, source: str, folder: Path, base: Path | None) -> _Served:
+        model = self._shelf.load(name, folder, base)
         engine = Engine(
             model.policy, self._settings.max_concurrent, Limits(_PREFILL_TOKENS, lambda: self._cells(model, engine))
         )

@@ -51,20 +51,25 @@ class Shelf:
         self.memory_bytes = 0
         """What all models take, each weight counted once."""
 
-    def load(self, name: str, source: str) -> Model:
-        """Bring a model into memory: a catalogue name, a hub id, or a folder.
+    def fetch(self, source: str) -> tuple[Path, Path | None]:
+        """Where a model lies, and the base of an adapter, brought here first where they are not. The hub
+        is not asked for what is here already. For any thread. ModelError where there is no such model.
+        """
+        folder = whole_folder(source) or Path(resolve(source, self._say))
+        base = base_of(folder)
+        return folder, None if base is None else whole_folder(base) or Path(resolve(base, self._say))
+
+    def load(self, name: str, folder: Path, base: Path | None) -> Model:
+        """Bring a model that was fetched into memory.
 
         Raises ModelError where it cannot be loaded, Unavailable where memory does not suffice.
         """
         try:
-            folder = self._folder(source)
-            base = base_of(folder)
-            return self._base(folder, name) if base is None else self._adapter(folder, name, self._folder(base))
+            return self._base(folder, name) if base is None else self._adapter(folder, name, base)
         except torch.OutOfMemoryError as error:
             self._tidy()
-            raise Unavailable(
-                f"{name}: memory does not suffice to load it; unload another model", retry_after=60
-            ) from error
+            message = f"{name}: memory does not suffice to load it; unload another model"
+            raise Unavailable(message, retry_after=60) from error
 
     def drop(self, model: Model) -> None:
         """Forget a model; a base stays while an adapter or another name needs it."""
@@ -72,10 +77,6 @@ class Shelf:
             self.memory_bytes -= model.memory_bytes
         self._release(model.base or model.folder)
         self._tidy()
-
-    def _folder(self, source: str) -> Path:
-        """Where a model lies. The hub is not asked for what is here already."""
-        return whole_folder(source) or Path(resolve(source, self._say))
 
     def _base(self, folder: Path, name: str) -> Model:
         key = os.path.realpath(folder)
