@@ -10,7 +10,7 @@ import pytest
 from browser import Watched, violations
 from server_process import ServerProcess, serving
 
-PAGES = ("/", "/deployments", "/playground", "/settings", "/gallery")
+PAGES = ("/", "/deployments", "/playground", "/settings", "/gallery", "/datasets", "/rewards", "/jobs/new")
 
 
 @pytest.fixture(scope="module")

@@ -163,7 +163,8 @@ async def ask(
     `build` draws the fields and gives them by the names that faults have. What is refused is said
     there, and the dialog stays.
     """
-    with ui.dialog() as dialog, tag("form", "s-dialog") as form:
+    with ui.dialog() as dialog, tag("div", "s-dialog"), tag("form", "s-column") as form:
+        dialog.props["aria-label"] = title
         tag_text("h2", title)
         fields = build()
         problem = tag("p", "s-error", 'role="alert"')

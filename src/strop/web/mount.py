@@ -59,6 +59,7 @@ def mount(app: FastAPI, services: Services, storage_secret: str) -> None:
         '<script type="module" src="/ui/static/editor.js"></script>',
         shared=True,
     )
+    pages.config.quasar_config["loadingBar"]["skipHijack"] = True  # uploads show their own progress
     ui.run_with(
         app,
         title="strop",

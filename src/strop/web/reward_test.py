@@ -156,6 +156,9 @@ class RewardTest:
             self._refuse(result.message)
         elif result is not None:
             with self._results:
+                if not self._pasted and result.summary.highest == 0:
+                    doubt = "Every reference got 0: the rows are for another reward, or this one is too strict."
+                    tag_text("p", doubt, "s-error")
                 draw_scores(result.data)
 
     def _request(self) -> TrialRequest:

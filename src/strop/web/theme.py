@@ -159,7 +159,9 @@ def failed(message: str) -> None:
 
 async def confirm(question: str, consequence: str, action: str) -> bool:
     """Ask before something that cannot be undone."""
-    with ui.dialog() as dialog, tag("div", "s-dialog", 'role="alertdialog"'):
+    with ui.dialog() as dialog, tag("div", "s-dialog"):
+        dialog.props["role"] = "alertdialog"
+        dialog.props["aria-label"] = question
         tag_text("h2", question)
         text(consequence)
         with tag("div", "s-row"):

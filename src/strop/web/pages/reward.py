@@ -25,6 +25,7 @@ from strop.web.editor import code_editor
 from strop.web.faults import faults
 from strop.web.forms import ask, choice_field, text_field
 from strop.web.reward_test import RewardTest
+from strop.web.secrets_field import SecretsField
 from strop.web.starters import content, pretty
 from strop.web.theme import button, confirm, failed, page, since, tag, tag_text, text
 
@@ -92,16 +93,7 @@ class _Reward:
         code_editor("Code of the reward", self._source, "Python" if python else "JSON", self._changed)
         self._problem = tag("p", "s-error", 'role="alert"')
         self._problem.set_visibility(False)
-        with tag("div", "s-fields"):
-            secrets = [secret.name for secret in services().secrets.names()]
-            choice_field(
-                "Secrets",
-                list(dict.fromkeys([*secrets, *self._env])),
-                self._env,
-                self._chose,
-                hint="Environment variables that it gets to see. Their values are under Settings.",
-                several=True,
-            )
+        SecretsField(self._env, self._chose)
         with tag("div", "s-row"):
             self._save = button(f"Save as version {self._reward.latest + 1}", self._add_version, "primary")
             self._unsaved = text("Not saved yet", "s-small s-warn")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -181,7 +182,7 @@ def fault_of(key: str, value: Json) -> str:
         parse_config(tables)
     except ConfigError as error:
         for line in error.message.splitlines():
-            _, found, problem = line.partition(f"{key}: ")
+            found = re.search(rf"\b{re.escape(key)}(?:\.\d+)?: (.*)", line)
             if found:
-                return problem
+                return found[1]
     return ""

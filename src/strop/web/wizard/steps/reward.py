@@ -22,6 +22,7 @@ from strop.web.context import services
 from strop.web.editor import code_editor
 from strop.web.forms import Complaint, choice_field, number_field, text_field
 from strop.web.pages.reward import source_of
+from strop.web.secrets_field import SecretsField
 from strop.web.starters import content, reward_name, starts
 from strop.web.theme import button, failed, tag, tag_text, text
 from strop.web.wizard.draft import JobDraft, RewardPart
@@ -157,7 +158,7 @@ class RewardCard:
                 code_editor(f"{label} {part.name}", part.source, language, self._set_source)  # type: ignore[arg-type]
             self._at(Complaint(), *_SOURCE)
             if part.kind != "stored":
-                self._draw_secrets()
+                SecretsField(part.env, lambda names: self._set("env", env=tuple(names)))
 
     def _at(self, control: Any, *names: str) -> None:
         self._wizard.at(control, *(f"strop.rewards[{self._index}].{name}" for name in names))
@@ -171,18 +172,6 @@ class RewardCard:
 
     def _set_source(self, source: str) -> None:
         self._set(*_SOURCE, source=source)
-
-    def _draw_secrets(self) -> None:
-        known = [secret.name for secret in services().secrets.names()]
-        with tag("div", "s-fields"):
-            choice_field(
-                "Secrets",
-                list(dict.fromkeys([*known, *self._part.env])),
-                list(self._part.env),
-                lambda names: self._set("env", env=tuple(names)),
-                hint="Environment variables that it gets to see. Their values are under Settings.",
-                several=True,
-            )
 
     async def _draw_stored(self) -> None:
         """A reward of the library, at a version."""

@@ -1,0 +1,38 @@
+"""Services with data sets and rewards, and nothing that runs by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from served import services
+from strop.api.services import Services
+from strop.api.strop.datasets import NewDataset, create_dataset
+from strop.web.wizard.draft import JobDraft, RewardPart
+
+GRADE = "def grade(sample, item):\n    return float(len(sample.output_text))\n"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A server, and the ids of its data sets."""
+
+    services: Services
+    train: str
+    validation: str
+
+    def draft(self, **values: object) -> JobDraft:
+        """A draft that nothing is wrong with, but for what is changed."""
+        part = RewardPart(name="length", source=GRADE)
+        whole = JobDraft(model="smollm2-135m", train=self.train, validation=self.validation, rewards=(part,), seed=5)
+        return whole.model_copy(update=values)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with services(tmp_path_factory.mktemp("server") / "data") as found:
+        train = create_dataset(NewDataset(sample="maths"), found)
+        validation = create_dataset(NewDataset(sample="maths", split="validation"), found)
+        yield Place(found, train.id, validation.id)
