@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from models import TinyModels, plain_logprobs, random_ids, tiny_lora_policy, tiny_policy
+from models import TinyModels, plain_logprobs, random_ids, tiny_policy
 from strop.errors import ModelError
 from strop.policy.attention import KvSlab, Layout, PrefillLayout
-from strop.policy.model import Policy, fast_dtype
+from strop.policy.model import Policy
 from strop.policy.sampler import Engine, Limits, LocalSampler, Request
 from strop.types import Completion, SamplingParams
 
@@ -147,43 +147,6 @@ def test_when_memory_runs_out_the_longest_request_goes_and_the_others_are_answer
     assert costs == [requests[1]]
     for index in (0, 2):
         assert requests[index].ids == expected(policy, prompts[index], 1)
-
-
-# Neighbours
-
-
-@pytest.mark.skipif(fast_dtype(CPU) is not torch.bfloat16, reason="this CPU emulates bf16")
-@pytest.mark.parametrize("kind", ["llama", "qwen3"])
-def test_a_steady_engine_gives_the_same_to_the_last_digit_whatever_else_is_in_flight(tmp_path: Path, kind: str) -> None:
-    policy = tiny_lora_policy(kind, tmp_path, torch.bfloat16)
-
-    def engine() -> Engine:
-        return Engine(policy, 16, Limits(steady=True))
-
-    alone = []
-    for seed in range(5):
-        one = engine()
-        alone.append(one.submit(random_ids(5 + 7 * seed, seed), 1, params(seed=seed, max_tokens=60)))
-        finish(one)
-    shared = engine()
-    together = []
-    for seed in range(5):  # they come one after the other, and others with them
-        together.append(shared.submit(random_ids(5 + 7 * seed, seed), 1, params(seed=seed, max_tokens=60)))
-        shared.submit(random_ids(9, 100 + seed), 3, params(seed=50 + seed, max_tokens=10 * seed + 5))
-        for _ in range(seed):
-            shared.step()
-    finish(shared)
-    assert [request.ids for request in together] == [request.ids for request in alone]
-    assert [request.logprobs for request in together] == [request.logprobs for request in alone]
-
-
-def test_a_steady_engine_draws_what_any_other_does(tiny: TinyModels) -> None:
-    policy = tiny.policy("llama")
-    engine = Engine(policy, 2, Limits(steady=True))
-    requests = [engine.submit(random_ids(length, length), 2, params()) for length in (3, 14, 30)]
-    finish(engine)
-    for length, request in zip((3, 14, 30), requests, strict=True):
-        assert request.ids == expected(policy, random_ids(length, length))
 
 
 # Limits of memory

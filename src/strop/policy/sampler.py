@@ -25,9 +25,6 @@ from strop.types import Completion, SamplingParams, StopReason
 # Rows of the slab are allocated for prompts and this many tokens more, then grow.
 _HEADROOM = 64
 
-# With fewer rows a CPU multiplies fp32 by other kernels, whose sums differ in the last digit.
-_STEADY_ROWS = 4
-
 
 @dataclass(eq=False)
 class Request:
@@ -87,13 +84,6 @@ class Limits:
     """Prompts that are prefilled together; a longer one goes alone."""
     cells: Callable[[], int] | None = None
     """Tokens that the slab may have room for now, over all of its rows."""
-    steady: bool = False
-    """On a CPU, let a completion be the same to the last digit whatever else is in flight: each prompt
-    goes through a forward of its own. In a decoded batch, a row does not depend on the others anyway."""
-
-
-_Text = tuple[tuple[int, ...], list[int]]
-"""Ids to prefill, and which of the admitted sequences they are for."""
 
 
 class Engine:
@@ -102,9 +92,7 @@ class Engine:
     def __init__(self, policy: Policy, max_concurrent: int, limits: Limits = Limits()) -> None:
         self._policy = policy
         self._eos_ids = policy.eos_ids
-        steadied = limits.steady and policy.base.dtype == torch.float32
-        self._least_rows = _STEADY_ROWS if steadied else 1
-        self._slab = KvSlab(max(max_concurrent, self._least_rows))
+        self._slab = KvSlab(max_concurrent)
         self._free = max_concurrent
         self._limits = limits
         self._waiting: deque[_Sequence] = deque()
@@ -160,10 +148,9 @@ class Engine:
 
         After an error, `shed` or `abort` makes the engine fit for another step.
         """
-        first = len(self._live)
         admitted = self._admit()
-        for texts in self._together(_by_text(admitted)):
-            self._draw([admitted[member] for _, members in texts for member in members], self._prefill(texts, first))
+        if admitted:
+            self._draw(admitted, self._prefill(admitted))
         finished = self._retire()
         if self._live:
             self._draw(self._live, self._decode())
@@ -222,37 +209,30 @@ class Engine:
     def _too_large(self, rows: int, width: int) -> bool:
         return self._limits.cells is not None and rows * width > self._limits.cells()
 
-    def _together(self, texts: list[_Text]) -> list[list[_Text]]:
-        """Which texts go through one forward."""
-        if self._limits.steady:
-            return [[text] for text in texts]
-        return [texts] if texts else []
+    def _prefill(self, admitted: list[_Sequence]) -> Tensor:
+        """Run each prompt once; logits `[n, V]` for the next token of every admitted sequence.
 
-    def _prefill(self, texts: list[_Text], first: int) -> Tensor:
-        """Run each text once; logits `[n, V]` for the next token of the sequences that it is for.
-
-        `first` is the slab row of the first one that was taken in. A sequence that was in flight
-        before goes on after what it has drawn.
+        A sequence that was in flight before goes on after what it has drawn.
         """
-        device = self._policy.device
-        lengths = [len(ids) for ids, _ in texts]
-        rows = [[first + member for member in members] for _, members in texts]
-        self._slab.reserve(max(sequence.expected for sequence in self._live[first:]), rows=len(self._live))
-        ids = torch.tensor([[id for ids, _ in texts for id in ids]], device=device)
+        self._slab.reserve(max(sequence.expected for sequence in admitted), rows=len(self._live))
+        groups = _by_text(admitted)
+        lengths = [len(text) for text, _ in groups]
+        first, device = len(self._live) - len(admitted), self._policy.device
+        rows = [[first + member for member in members] for _, members in groups]
+        ids = torch.tensor([[i for text, _ in groups for i in text]], device=device)
         hidden = self._policy.hidden(ids, PrefillLayout(lengths, rows, self._slab, device))[0]
         ends = torch.tensor(lengths, device=device).cumsum(0) - 1
-        copies = torch.tensor([len(members) for _, members in texts], device=device)
-        return self._policy.logits(hidden[ends]).repeat_interleave(copies, dim=0)
+        owners = {member: group for group, (_, members) in enumerate(groups) for member in members}
+        copies = torch.tensor([owners[member] for member in range(len(admitted))], device=device)
+        return self._policy.logits(hidden[ends])[copies]
 
     def _decode(self) -> Tensor:
         """Run the newest token of every live sequence; logits `[n, V]` for the next."""
         self._make_room()
-        count = len(self._live)
-        idle = max(self._least_rows - count, 0)  # rows that nobody owns
-        lengths = [sequence.cached for sequence in self._live] + [0] * idle
-        ids = torch.tensor([[sequence.ids[-1]] for sequence in self._live] + [[0]] * idle, device=self._policy.device)
+        lengths = [sequence.cached for sequence in self._live]
+        ids = torch.tensor([[sequence.ids[-1]] for sequence in self._live], device=self._policy.device)
         hidden = self._policy.hidden(ids, DecodeLayout(lengths, self._slab, self._policy.device))
-        return self._policy.logits(hidden[:, 0])[:count]
+        return self._policy.logits(hidden[:, 0])
 
     def _make_room(self) -> None:
         """Let the slab grow; where it may not, the last sequences go back to the queue."""
@@ -260,7 +240,7 @@ class Engine:
         while longest > self._slab.capacity and len(self._live) > 1 and self._too_large(len(self._live), longest):
             self._waiting.appendleft(self._live.pop())
             longest = max(sequence.length for sequence in self._live)
-        self._slab.reserve(longest, rows=max(len(self._live), self._least_rows))
+        self._slab.reserve(longest, rows=len(self._live))
 
     def _draw(self, sequences: list[_Sequence], logits: Tensor) -> None:
         """Append one token to each sequence."""
@@ -376,9 +356,9 @@ class LocalSampler:
             future.set_result([completion for completion in request.completions if completion is not None])
 
 
-def _by_text(sequences: Sequence[_Sequence]) -> list[_Text]:
-    """The texts to prefill. A prompt that is new serves all of its group."""
-    groups: dict[tuple[int, int | None], _Text] = {}
+def _by_text(sequences: Sequence[_Sequence]) -> list[tuple[tuple[int, ...], list[int]]]:
+    """Each text to prefill, and which sequences it is for: a prompt that is new serves all of its group."""
+    groups: dict[tuple[int, int | None], tuple[tuple[int, ...], list[int]]] = {}
     for member, sequence in enumerate(sequences):
         key = id(sequence.request), sequence.index if sequence.ids else None
         text = (*sequence.request.prompt_ids, *sequence.ids)

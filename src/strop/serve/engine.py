@@ -26,7 +26,7 @@ from strop.serve.stepper import Progress, Stepper
 from strop.serve.vocabulary import Vocabulary
 from strop.serve.wire import ChatRequest, EngineState, Event, ModelState
 
-# Tokens of prompts that are taken in between two steps: what is in flight waits for that long.
+# Prompts that are prefilled together: what is in flight waits for that long.
 _PREFILL_TOKENS = 2048
 
 # Of the memory that is free; the rest is for what a step needs beside keys and values.
@@ -180,12 +180,9 @@ class ModelHost:
 
     def _load(self, name: str, source: str, folder: Path, base: Path | None) -> _Served:
         model = self._shelf.load(name, folder, base)
-        limits = Limits(
-            prompt_tokens=_PREFILL_TOKENS,
-            cells=lambda: self._cells(model, engine),
-            steady=self._shelf.device.type == "cpu",
+        engine = Engine(
+            model.policy, self._settings.max_concurrent, Limits(_PREFILL_TOKENS, lambda: self._cells(model, engine))
         )
-        engine = Engine(model.policy, self._settings.max_concurrent, limits)
         return _Served(name, source, model, engine)
 
     def _room(self, model: Model) -> int:
