@@ -65,8 +65,3 @@ def sample_dataset(services: Services, sample: str, split: Split) -> DatasetObje
     name = SAMPLES[sample].title if split == "train" else f"{SAMPLES[sample].title} (held out)"
     make = functools.partial(NewDataset, sample=sample, split=split)
     return named_freely(name, lambda free: create_dataset(make(name=free), services))
-
-
-def sample_of(dataset: DatasetObject) -> str | None:
-    """Which sample a data set was made of; parts of one that was split count too."""
-    return next((name for name in SAMPLES if dataset.filename.startswith(f"{name}-train")), None)

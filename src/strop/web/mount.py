@@ -13,6 +13,7 @@ from strop.api.services import Services
 from strop.web.context import provide
 from strop.web.login import add_login
 from strop.web.pages import (
+    dataset,
     datasets,
     deployments,
     experiment,
@@ -32,6 +33,7 @@ PAGES = (
     new_job,
     experiment,
     datasets,
+    dataset,
     rewards,
     reward,
     deployments,

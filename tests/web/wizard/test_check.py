@@ -7,7 +7,7 @@ import pytest
 
 from strop.api.strop.rewards import NewReward, create_reward
 from strop.web.wizard.check import check
-from strop.web.wizard.draft import JobDraft, RewardPart
+from strop.web.wizard.draft import JobDraft, RewardPart, values_of
 from strop.web.wizard.frame import step_of
 
 GOOD = RewardPart(name="length", source="def grade(sample, item): return 1")
@@ -103,6 +103,16 @@ def test_a_reward_of_the_library_is_one_by_its_id(place: Any) -> None:
     assert found.order.config.rewards[0].source == f"rewards/{stored.id}/1/reward.py:grade"
     missing = part.model_copy(update={"version": 9})
     assert list(faults(place, rewards=(missing,))) == ["strop.rewards[0].source"]
+
+
+def test_a_cloned_job_has_no_faults(place: Any) -> None:
+    values = {"eval.samples": 4, "train.eval_every": 2, "train.max_steps": 4, "sampling.max_prompt_tokens": 64}
+    found = check(place.draft(values=values), place.services)
+    assert found.order is not None, found.faults
+    assert found.order.config.eval.temperature == 1.0  # several answers that are all the same would tell nothing
+    again = check(place.draft(values=values_of(found.order.config)), place.services)
+    assert again.order is not None, again.faults
+    assert again.order.config == found.order.config
 
 
 def test_a_request_can_be_sent(place: Any) -> None:

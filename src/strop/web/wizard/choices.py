@@ -73,14 +73,27 @@ def described(services: Services, name: str) -> Choice:
     entry = find_entry(name)
     if entry is not None:
         return _known(entry)
-    try:
-        folder = find_trained(services.jobs, services.folder, name).folder if is_trained(name) else whole_folder(name)
-    except StropError:
-        folder = None
+    folder = folder_of(services, name)
     if folder is not None:
-        return Choice(name, str(folder), _billions(folder), False, True)
+        return Choice(label_of(services, name), str(folder), _billions(folder), False, True)
     guess = guessed_size(name)
     return Choice(name, "not on this machine", guess, guess is not None, False)
+
+
+def folder_of(services: Services, name: str) -> Path | None:
+    """Where a model lies; None where it is not on this machine."""
+    try:
+        return find_trained(services.jobs, services.folder, name).folder if is_trained(name) else whole_folder(name)
+    except StropError:
+        return None
+
+
+def label_of(services: Services, name: str) -> str:
+    """What people call a model: checkpoints have names beside their ids."""
+    try:
+        return find_trained(services.jobs, services.folder, name).name if is_trained(name) else name
+    except StropError:
+        return name
 
 
 def guessed_size(name: str) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -41,6 +42,7 @@ class Wizard:
         self.faults: dict[str, str] = {}
         """By field of the request, as the last look at the draft found them."""
         self._fields: list[tuple[Complaining, tuple[str, ...]]] = []
+        self._drawing = asyncio.Lock()
         wanted = address.values.get("step")
         self._step = next((step for step in steps if step.name == wanted), steps[0])
 
@@ -128,14 +130,18 @@ class Wizard:
 
     async def draw(self) -> None:
         """Draw the step, and where it stands among the others."""
-        self._fields = []
-        self._draw_bar()
-        self._problem.clear()
-        self._box.clear()
-        with self._box:
-            await self._step.build(self)
-            self._draw_foot()
-        self._draw_bar()  # a step may have looked at the draft
+        async with self._drawing:  # somebody may click twice
+            self._fields = []
+            self._draw_bar()
+            self._problem.clear()
+            self._box.clear()
+            with self._box:
+                try:
+                    await self._step.build(self)
+                except StropError as error:
+                    tag_text("p", error.message, "s-error", 'role="alert"')
+                self._draw_foot()
+            self._draw_bar()  # a step may have looked at the draft
 
     def redraw_faults(self) -> None:
         """Show what the last look found at the fields that are drawn, and above them what has no field here."""

@@ -141,8 +141,9 @@ MORE = (
     Parameter(
         "eval.temperature",
         "Temperature while validating",
-        "0 takes the likeliest token each time, for one answer.",
+        "0 takes the likeliest token each time, which is for one answer.",
         "number",
+        empty="0, or 1 for several answers",
         only="validation",
     ),
     Parameter(
@@ -176,8 +177,9 @@ def fault_of(key: str, value: Json) -> str:
         "model": "draft",
         "data": {"train": "rows.jsonl", "validation": "rows.jsonl"},
         "rewards": [{"name": "reward", "source": "reward.py:grade"}],
+        "eval": {"temperature": 1.0},  # with it, any number of answers makes sense
     }
-    tables[table or field] = {field: value} if table else value
+    tables[table or field] = {**tables.get(table, {}), field: value} if table else value
     try:
         parse_config(tables)
     except ConfigError as error:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from strop.api.services import Services
 from strop.api.strop.datasets import get_dataset
+from strop.config import RewardConfig
 from strop.web.wizard.draft import JobDraft
 from strop.web.wizard.estimate import Pace, Work
 from strop.web.wizard.parameters import value_of
+
+_WORKERS = RewardConfig.model_fields["workers"].default
 
 
 def work_of(draft: JobDraft, services: Services) -> Work:
@@ -28,7 +31,7 @@ def work_of(draft: JobDraft, services: Services) -> Work:
         validation_rows=held_out,
         eval_every=None if every is None else int(every),
         eval_samples=int(value_of(values, "eval.samples")),
-        workers=2,
+        workers=min((part.limits.get("workers", _WORKERS) for part in draft.rewards), default=_WORKERS),
     )
 
 

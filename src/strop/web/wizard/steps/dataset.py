@@ -217,10 +217,8 @@ class DatasetStep:
 
 def _with_reward(draft: JobDraft, sample: SampleObject) -> JobDraft:
     """The draft with the reward of a sample, unless it has rewards of its own."""
-    if draft.rewards and any(part.name not in _SAMPLE_NAMES for part in draft.rewards):
+    known = {other.reward for other in samples()}
+    if any(part.source not in known for part in draft.rewards):
         return draft
     part = RewardPart(name=sample.id.replace("-", "_"), source=sample.reward)
     return draft.model_copy(update={"rewards": (part,)})
-
-
-_SAMPLE_NAMES = frozenset({"json_extraction", "maths", "coding", "search_qa", "short_answers"})

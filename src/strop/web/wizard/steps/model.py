@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from nicegui import run
+from nicegui import run, ui
 
 from strop.api.openai.models import list_models
+from strop.api.sources import is_trained
 from strop.web.context import services
 from strop.web.forms import choice_field, radio, text_field
 from strop.web.theme import tag, tag_text, text
-from strop.web.wizard.choices import Choice, Fit, catalogue, described, this_machine
+from strop.web.wizard.choices import Choice, Fit, catalogue, described, label_of, this_machine
 from strop.web.wizard.frame import Wizard
 
 _TONES: dict[Fit, str] = {"fits": "good", "tight": "warn", "too large": "bad", "unknown": ""}
@@ -30,45 +31,46 @@ class ModelStep:
 
     def __init__(self, wizard: Wizard) -> None:
         self._wizard = wizard
+        self._trained: ui.select | None = None
 
     async def build(self) -> None:
         """Draw it."""
         room = await run.io_bound(this_machine)
         assert room is not None
         self._room, self._known = room, await run.io_bound(catalogue) or []
-        listed = await list_models(services())
-        trained = [model.id for model in listed.data if model.kind in ("fine-tuned", "checkpoint")]
-        names = [choice.name for choice in self._known]
         with tag("section", "s-card", 'aria-labelledby="base"'):
             tag_text("h2", "Base model", props='id="base"')
             text(f"Largest device: {room.name}, {room.gb:.0f} GB.", "s-muted")
             self._models = tag("div")
             self._draw_models()
             with tag("div", "s-fields s-wide-fields"):
-                model = self._wizard.draft.model
-                other = model if model not in names and model not in trained else ""
-                field = text_field(
-                    "Another model",
-                    other,
-                    self._type,
-                    hint="Any Hugging Face id, or a folder on the server.",
-                    placeholder="owner/name or /path/to/model",
-                )
-                field.props("debounce=300")
-                self._other = self._wizard.at(field, "model")
-                if trained or model.startswith("ftckpt_"):
-                    options = list(dict.fromkeys([*trained, *([model] if model.startswith("ftckpt_") else [])]))
-                    choice_field(
-                        "Trained here",
-                        options,
-                        model if model in options else None,
-                        self._choose,
-                        hint="Train a checkpoint further.",
-                    )
+                await self._draw_others()
         with tag("section", "s-card", 'aria-labelledby="method"'):
             tag_text("h2", "Method", props='id="method"')
             self._methods = tag("div", "s-column")
         await self._draw_methods()
+
+    async def _draw_others(self) -> None:
+        """Models that the catalogue does not have, and those that were trained here."""
+        model = self._wizard.draft.model
+        listed = await list_models(services())
+        trained = {found.id: found.id for found in listed.data if found.kind in ("fine-tuned", "checkpoint")}
+        if is_trained(model) and model not in trained:
+            trained[model] = await run.io_bound(label_of, services(), model) or model
+        known = {choice.name for choice in self._known}
+        field = text_field(
+            "Another model",
+            "" if model in known or model in trained else model,
+            self._type,
+            hint="Any Hugging Face id, or a folder on the server.",
+            placeholder="owner/name or /path/to/model",
+        )
+        field.props("debounce=300")
+        self._other = self._wizard.at(field, "model")
+        if trained:
+            chosen = model if model in trained else None
+            hint = "Train a checkpoint further."
+            self._trained = choice_field("Trained here", trained, chosen, self._choose, hint=hint)
 
     def _draw_models(self) -> None:
         chosen = self._wizard.draft.model
@@ -101,6 +103,8 @@ class ModelStep:
         if name and name != self._wizard.draft.model:
             if not typed:
                 self._other.value = ""
+            if self._trained is not None and self._trained.value != name:
+                self._trained.value = None
             self._wizard.change(lambda draft: draft.model_copy(update={"model": name}), "model")
             self._draw_models()
             await self._draw_methods()

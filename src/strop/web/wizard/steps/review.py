@@ -23,7 +23,7 @@ from strop.web.forms import text_field
 from strop.web.numbers import clock, size
 from strop.web.theme import button, tag, tag_text, text
 from strop.web.wizard.check import Checked, usual_name
-from strop.web.wizard.choices import GB, described, this_machine
+from strop.web.wizard.choices import GB, described, folder_of, label_of, this_machine
 from strop.web.wizard.draft import JobDraft
 from strop.web.wizard.estimate import Memory, estimate, memory, shape_of
 from strop.web.wizard.export import as_curl, as_python, as_toml
@@ -164,7 +164,7 @@ def _usual_name(draft: JobDraft, given: Services) -> str:
 
 def _table(draft: JobDraft, given: Services) -> Iterator[tuple[str, str, str]]:
     """Fields of the review, their values, and the steps that they are changed in."""
-    yield "Base model", draft.model or "none", "model"
+    yield "Base model", label_of(given, draft.model) or "none", "model"
     yield "Method", {"lora": "LoRA", "full": "Full"}.get(draft.method, draft.method), "model"
     yield "Dataset", _dataset(draft.train, given) or "none", "dataset"
     yield "Held-out rows", _dataset(draft.validation, given) or "none", "dataset"
@@ -238,7 +238,7 @@ def _memory(draft: JobDraft, given: Services) -> Iterator[tuple[str, str]]:
     if need is None:
         yield "Memory: unknown, since the model is not on this machine.", "s-muted"
         return
-    found = _estimated(draft, need * GB)
+    found = _estimated(draft, folder_of(given, draft.model), need * GB)
     total = found.total if found else need * GB
     told = f"Memory: about {size(total)} of {room.gb:.0f} GB ({room.name}): weights and optimizer {size(need * GB)}"
     if found:
@@ -253,8 +253,7 @@ def _memory(draft: JobDraft, given: Services) -> Iterator[tuple[str, str]]:
         )
 
 
-def _estimated(draft: JobDraft, weights: float) -> Memory | None:
-    folder = whole_folder(draft.model)
+def _estimated(draft: JobDraft, folder: Path | None, weights: float) -> Memory | None:
     base = base_of(folder) if folder else None
     place: Path | None = whole_folder(base) if base else folder
     try:

@@ -46,7 +46,8 @@ class RewardStep:
 
     async def build(self) -> None:
         """Draw it."""
-        self._stored = list((await run.io_bound(list_rewards, services(), None, MANY, "") or _Nothing).data)
+        stored = await run.io_bound(list_rewards, services(), None, MANY, "")
+        self._stored = list(stored.data) if stored else []
         found = await run.io_bound(starts) or {}
         text(
             "Each reward scores every answer. Trained on is the sum of their scores, each times its weight; "
@@ -105,12 +106,6 @@ class RewardStep:
     async def _take(self, part: RewardPart) -> None:
         self._wizard.change(lambda draft: with_another(draft, part), "strop.rewards")
         await self._draw_parts()
-
-
-class _Nothing:
-    """No rewards, while the server ends."""
-
-    data: tuple[RewardObject, ...] = ()
 
 
 def with_another(draft: JobDraft, part: RewardPart) -> JobDraft:
