@@ -16,6 +16,7 @@ from server_process import ServerProcess, serving
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     with serving(tmp_path_factory.mktemp("server") / "data") as started:
         yield started
+        assert "Traceback" not in started.stop()
 
 
 def test_a_data_set_from_its_sample_to_its_end(server: ServerProcess, page: Page) -> None:
@@ -59,6 +60,7 @@ def test_a_data_set_from_its_sample_to_its_end(server: ServerProcess, page: Page
     page.goto(address)
     page.get_by_role("button", name="Delete").click()
     page.get_by_role("button", name="Keep it").click()
+    expect(page.get_by_role("alertdialog")).to_have_count(0)
     page.get_by_role("button", name="Delete").click()
     page.get_by_role("alertdialog").get_by_role("button", name="Delete").click()
     page.wait_for_url("**/datasets")
@@ -111,6 +113,7 @@ def test_a_reward_from_its_start_to_its_end(server: ServerProcess, page: Page, t
     page.get_by_role("option", name="version 1").click()
     expect(page.locator(".s-diff--more").filter(has_text="return 0.5")).to_be_visible()
     page.wait_for_url("**against=1*")
+    expect(page.get_by_role("listbox")).to_have_count(0)  # the menu takes a moment to close
     assert violations(page) == []
     page.goto(f"{address}?version=1")
     expect(page.get_by_role("heading", name="Version 1 (not the newest)")).to_be_visible()

@@ -41,6 +41,7 @@ def model(folder: Path) -> Path:
 def server(folder: Path) -> Iterator[ServerProcess]:
     with serving(folder / "data") as started:
         yield started
+        assert "Traceback" not in started.stop()
 
 
 def upload(page: Page, path: Path, lines: list[str]) -> None:

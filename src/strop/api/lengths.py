@@ -45,12 +45,13 @@ def prompt_lengths(data: Path, model: Path, template: Mapping[str, Json]) -> Pro
 
     Raises ModelError where it has no tokenizer or no chat template, Unavailable where it takes too long.
     """
-    if not data.is_file():
-        raise NotFound("the file of this data set is gone; upload it again, and delete this one")
     if not _AT_WORK.acquire(timeout=_PATIENCE_S):
         raise Unavailable("the prompts of another file are being counted; try again in a moment", retry_after=10)
     try:
-        return _counted(str(model), str(data), data.stat().st_mtime_ns, json.dumps(template, sort_keys=True))
+        changed = data.stat().st_mtime_ns
+        return _counted(str(model), str(data), changed, json.dumps(template, sort_keys=True))
+    except FileNotFoundError:
+        raise NotFound("the file of this data set is gone; upload it again, and delete this one") from None
     finally:
         _AT_WORK.release()
 

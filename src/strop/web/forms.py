@@ -191,7 +191,8 @@ async def ask(
             show(faults(error))
             control.enable()
         else:
-            dialog.close()
+            if not dialog.is_deleted:  # it may have led to another page
+                dialog.close()
 
     form.on("submit.prevent", submit, args=[])
     dialog.on("hide", dialog.delete)
