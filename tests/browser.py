@@ -27,6 +27,10 @@ _ARGUMENTS = (
 # Answers that a page asks for, expects, and shows: the browser calls every one of them an error.
 _EXPECTED = re.compile(r"Failed to load resource: .* status of (400|404|409|413|503)")
 
+# Half way from one colour to the next, a text has a contrast that nobody reads it by. What turns for ever is no change.
+_AT_REST = """() => document.getAnimations().every(
+  (one) => one.playState !== "running" || one.effect.getComputedTiming().endTime === Infinity)"""
+
 
 def find_chromium() -> str | None:
     """The browser: $STROP_CHROMIUM, or what the system has."""
@@ -73,5 +77,6 @@ class Watched:
 
 def violations(page: Page) -> list[str]:
     """Where a page keeps people out, by axe's rules: one entry for each element."""
+    page.wait_for_function(_AT_REST)
     found: list[dict[str, Any]] = Axe().run(page).response["violations"]
     return [f"{rule['id']}: {node['html'][:200]}" for rule in found for node in rule["nodes"]]
