@@ -46,7 +46,7 @@ def paths(http: httpx.Client, run: str | None) -> dict[str, str]:
         name: f"/{name}"
         for name in ("datasets", "rewards", "evaluations", "deployments", "playground", "settings", "gallery")
     }
-    found |= {"jobs": "/", "new-job": "/jobs/new", "new-evaluation": "/evaluations/new"}
+    found |= {"jobs": "/", "new-job": "/jobs/new", "new-evaluation": "/evaluate"}
     run = run or _newest_run(http)
     if run is None:
         return found

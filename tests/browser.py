@@ -79,4 +79,8 @@ def violations(page: Page) -> list[str]:
     """Where a page keeps people out, by axe's rules: one entry for each element."""
     page.wait_for_function(_AT_REST)
     found: list[dict[str, Any]] = Axe().run(page).response["violations"]
-    return [f"{rule['id']}: {node['html'][:200]}" for rule in found for node in rule["nodes"]]
+    return [f"{rule['id']}: {node['html'][:200]} {_why(node)}" for rule in found for node in rule["nodes"]]
+
+
+def _why(node: dict[str, Any]) -> str:
+    return "; ".join(check["message"] for check in (*node["any"], *node["all"], *node["none"]))

@@ -1,4 +1,4 @@
-"""A chat completions endpoint in this process, which answers, refuses or breaks as a test tells it to."""
+"""An OpenAI-compatible endpoint in this process, which answers, refuses or breaks as a test tells it to."""
 
 from __future__ import annotations
 
@@ -44,8 +44,13 @@ class ChatEndpoint:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
+            def do_GET(self) -> None:
+                self._reply({})
+
             def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                self._reply(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+
+            def _reply(self, body: dict[str, Any]) -> None:
                 asked = Asked(self.path, self.headers.get("authorization"), body)
                 endpoint.asked.append(asked)
                 reply = answer(asked)
@@ -100,6 +105,12 @@ def says(*texts: str | None, finish: str = "stop", tokens: int | None = None, **
             "usage": usage,
         }
     )
+
+
+def lists(*names: str) -> Reply:
+    """The models of a server."""
+    models = [{"id": name, "object": "model", "created": 1, "owned_by": "x"} for name in names]
+    return Reply(body={"object": "list", "data": models})
 
 
 def fails(status: int, message: str = "no", **headers: str) -> Reply:

@@ -14,7 +14,8 @@ from collections.abc import Callable
 import pytest
 
 from chat_endpoint import Asked, ChatEndpoint, Reply, fails, says
-from strop.envs.remote import ChatEnvironment, open_client
+from strop.envs.endpoint import open_client
+from strop.envs.remote import ChatEnvironment
 from strop.errors import ConfigError, Unavailable
 from strop.types import Group, Message, Row, SamplingParams, Step, StopReason
 
@@ -289,7 +290,7 @@ def test_without_the_package_it_is_said_how_to_get_it() -> None:
     code = (
         "import sys\n"
         "sys.modules['openai'] = None\n"
-        "from strop.envs.remote import open_client\n"
+        "from strop.envs.endpoint import open_client\n"
         "from strop.errors import ConfigError\n"
         "try:\n"
         "    open_client('https://host/v1', None)\n"

@@ -10,7 +10,18 @@ import pytest
 from browser import Watched, violations
 from server_process import ServerProcess, serving
 
-PAGES = ("/", "/deployments", "/playground", "/settings", "/gallery", "/datasets", "/rewards", "/jobs/new")
+PAGES = (
+    "/",
+    "/deployments",
+    "/playground",
+    "/settings",
+    "/gallery",
+    "/datasets",
+    "/rewards",
+    "/evaluations",
+    "/evaluate",
+    "/jobs/new",
+)
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,7 @@ from strop.api.strop import (
     evaluations,
     keys,
     logs,
+    providers,
     rewards,
     rollouts,
     runs,
@@ -46,6 +47,7 @@ STROP = (
     evaluations,
     keys,
     secrets,
+    providers,
     system,
 )
 

@@ -15,6 +15,7 @@ from strop.api.bodies import Body
 from strop.api.openai.library import ServerLibrary
 from strop.api.openai.requests import RewardOption
 from strop.api.openai.reward_tables import reward_tables
+from strop.api.outside import check_address
 from strop.api.services import Services
 from strop.api.sources import find_trained, is_trained
 from strop.config import EvalConfig, SamplingConfig
@@ -22,9 +23,9 @@ from strop.errors import ConfigError, InvalidRequest, NotFound
 from strop.evals.spec import EvaluationSpec, Target, evaluation_config
 from strop.jobs.environment import public_environment
 from strop.jobs.evaluations import NewEvaluation
-from strop.rewards.urls import check_url
 from strop.store.datasets import DatasetStore
 from strop.store.files import write_atomic
+from strop.store.providers import ProviderStore
 from strop.store.queries.lookup import sendable
 from strop.store.tables import deployments
 from strop.types import Json
@@ -37,8 +38,9 @@ class RemoteModel(Body):
     """A model behind an OpenAI-compatible endpoint that is not this server's."""
 
     model: str = Field(min_length=1, description="Its name there.")
-    base_url: str = Field(description="Address of the endpoint, `/v1` included.")
-    api_key_env: str | None = Field(None, description="Name of the secret that holds the key.")
+    provider: str | None = Field(None, description="A provider of this server; either this or `base_url`.")
+    base_url: str | None = Field(None, description="Address of the endpoint, `/v1` included.")
+    api_key_env: str | None = Field(None, description="Name of the secret that holds the key; a provider has its own.")
     concurrency: int = Field(16, ge=1, le=512, description="Calls at the same time.")
 
 
@@ -94,7 +96,7 @@ def _need_variables(spec: EvaluationSpec, services: Services) -> None:
 
 def _target(model: str | RemoteModel, services: Services) -> Target:
     if isinstance(model, RemoteModel):
-        return _remote(model)
+        return _remote(model, services)
     with services.database.read() as connection:
         named = (deployments.c.name == sendable(model)) | (deployments.c.id == sendable(model))
         deployed = connection.execute(sa.select(deployments).where(named)).mappings().first()
@@ -117,18 +119,26 @@ def _target(model: str | RemoteModel, services: Services) -> Target:
     return Target(kind="base", source=known.source, label=known.name)
 
 
-def _remote(model: RemoteModel) -> Target:
-    check_url(model.base_url, allow_private=True, setting="base_url")
-    try:
-        return Target(
-            kind="remote",
-            source=model.model,
-            base_url=model.base_url,
-            api_key_env=model.api_key_env,
-            concurrency=model.concurrency,
-        )
-    except ValueError as error:
-        raise InvalidRequest(str(error), param="model.base_url") from None
+def _remote(model: RemoteModel, services: Services) -> Target:
+    base_url, api_key_env, label = model.base_url, model.api_key_env, ""
+    if (model.provider is None) == (base_url is None):
+        raise InvalidRequest("model: give either provider or base_url", param="model.provider")
+    if model.provider is not None:
+        try:
+            provider = ProviderStore(services.database).get(model.provider)
+        except NotFound as error:
+            raise InvalidRequest(f"model: {error.message}", param="model.provider") from None
+        base_url, label = provider.base_url, f"{model.model}@{provider.name}"
+        api_key_env = api_key_env or provider.api_key_env
+    check_address(base_url or "", "model.base_url")
+    return Target(
+        kind="remote",
+        source=model.model,
+        label=label,
+        base_url=base_url,
+        api_key_env=api_key_env,
+        concurrency=model.concurrency,
+    )
 
 
 def _data(request: EvaluationRequest, services: Services) -> tuple[str, str]:

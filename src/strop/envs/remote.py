@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from strop.envs.endpoint import reason, said
 from strop.envs.text_only import text_rollout, unanswered
 from strop.errors import ConfigError, StropError, Unavailable
 from strop.seeds import derive_seed
@@ -27,32 +28,12 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
     from openai.types.chat import ChatCompletion
 
-RETRIES = 5
-"""Further tries after 408, 409, 429, a server's error or a lost connection; `Retry-After` counts up to 2 minutes."""
-READ_TIMEOUT_S = 300.0
 CALL_TIMEOUT_S = 900.0
 """One call with all its retries: a server that drips is cut off too."""
 HOPELESS_ROWS = 20
 """After so many failed rows in a row, the endpoint is taken to be down."""
 _MAX_STOPS = 4
 """OpenAI takes no more; what is over is cut off here."""
-
-
-def open_client(base_url: str, key: str | None, http_client: Any = None, retries: int = RETRIES) -> AsyncOpenAI:
-    """A client that follows no redirect, and sends `key` to this endpoint only.
-
-    Without a key none from the environment is sent. ConfigError where openai is not installed.
-    """
-    if openai is None:
-        raise ConfigError('outside models need the openai package; install it with: pip install "strop[graders]"')
-    return openai.AsyncOpenAI(
-        base_url=base_url,
-        api_key=key or "none",  # local servers ask for none, and the client for something
-        admin_api_key="",
-        max_retries=retries,
-        timeout=READ_TIMEOUT_S,
-        http_client=http_client or openai.DefaultAsyncHttpxClient(follow_redirects=False),
-    )
 
 
 class ChatEnvironment:
@@ -113,7 +94,7 @@ class ChatEnvironment:
                         made = await self._client.chat.completions.create(**form.body(self._model, row, count, params))
                     return _read(made, time.perf_counter() - started)
                 except openai.APIStatusError as error:
-                    other = form.instead(self._said(error)) if error.status_code in (400, 422) else None
+                    other = form.instead(said(self._client, error)) if error.status_code in (400, 422) else None
                     if other is None:
                         raise self._failed(error) from None
                     self._form = other
@@ -125,28 +106,18 @@ class ChatEnvironment:
                     if isinstance(error.__cause__, StropError):
                         raise error.__cause__ from None
                     cause = "connection" if isinstance(error, openai.APIConnectionError) else "response"
-                    raise _Failed(Failure(cause, self._clean(_reason(error)))) from None
+                    raise _Failed(Failure(cause, reason(self._client, error))) from None
 
     def _failed(self, error: openai.APIStatusError) -> Exception:
         """What a status means: for this call, or for the whole evaluation."""
-        status, said = error.status_code, f"{self._client.base_url} answered {error.status_code}: {self._said(error)}"
+        status = error.status_code
+        answer = f"{self._client.base_url} answered {status}: {said(self._client, error)}"
         if status in (401, 403):
-            return ConfigError(f"{said}\nCheck the key: api_key_env names the variable that holds it", param="model")
+            return ConfigError(f"{answer}\nCheck the key: api_key_env names the variable that holds it", param="model")
         if status == 404 or status < 400:  # a redirect is not followed
-            return ConfigError(f"{said}\nCheck the model's name, {self._model!r}, and base_url", param="model")
+            return ConfigError(f"{answer}\nCheck the model's name, {self._model!r}, and base_url", param="model")
         cause = "rate_limit" if status == 429 else "refused" if status < 500 else "server"
-        return _Failed(Failure(cause, said), refused=status in (400, 422))
-
-    def _said(self, error: openai.APIStatusError) -> str:
-        body = error.body
-        text = body.get("message") if isinstance(body, dict) else body
-        return self._clean(str(text or error.message))
-
-    def _clean(self, text: str) -> str:
-        """One line of bounded length, without the key, should a server repeat it."""
-        key = self._client.api_key
-        line = " ".join(text.replace(key, "[redacted]").split() if len(key) > 4 else text.split())
-        return line if len(line) <= 500 else line[:500] + "…"
+        return _Failed(Failure(cause, answer), refused=status in (400, 422))
 
 
 @dataclass(frozen=True)
@@ -246,10 +217,3 @@ def _rollout(index: int, found: _Answer | Failure, stop: Sequence[str]) -> Rollo
     if found.finish == "content_filter":
         return replace(rollout, failure=Failure("content_filter", "the endpoint's filter cut the answer off"))
     return rollout
-
-
-def _reason(error: Exception) -> str:
-    """A lost connection says why one level down."""
-    cause = error.__cause__
-    text = str(error) if isinstance(error, openai.APIError) else f"{type(error).__name__}: {error}"
-    return f"{text} {cause}" if cause is not None and str(cause) not in text else text

@@ -35,7 +35,7 @@ class Target(BaseModel):
     @model_validator(mode="after")
     def _complete(self) -> Target:
         if self.kind == "remote":
-            _check_url(self.base_url)
+            check_endpoint(self.base_url)
         if self.kind == "deployment" and not (self.name and self.socket):
             raise ValueError("a deployment needs its name and the socket of the model process")
         return self
@@ -122,7 +122,8 @@ def parse_target(text: str, api_key_env: str | None = None, concurrency: int = 1
         raise ConfigError(f"{text}: {_words(error)}", param="model") from None
 
 
-def _check_url(url: str | None) -> None:
+def check_endpoint(url: str | None) -> None:
+    """ValueError for what cannot be the address of an endpoint."""
     try:
         parts = urlsplit(url or "")
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

@@ -349,6 +349,18 @@ secrets = Table(
     sqlite_autoincrement=True,
 )
 
+providers = Table(
+    "providers",
+    metadata,
+    _seq(),
+    _time(),
+    _time("updated_at"),
+    Column("name", Text, nullable=False, unique=True),
+    Column("base_url", Text, nullable=False),
+    Column("api_key_env", Text),  # name of the secret that holds the key
+    sqlite_autoincrement=True,
+)
+
 drafts = Table(
     "drafts",
     metadata,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from strop.api.strop.rewards import list_starters
+from strop.store.providers import Provider
 from strop.types import Json
 from strop.web.catalogues import samples
 
@@ -24,6 +25,8 @@ class Start:
     kind: Literal["python", "grader"]
     source: str
     """Python code, or the JSON of a grader."""
+    env: tuple[str, ...] = ()
+    """Secrets that it needs."""
 
 
 _EXACT: dict[str, Json] = {
@@ -77,6 +80,19 @@ def starts() -> Mapping[str, Start]:
     ]
     graders = [Start(name, title, about, "grader", pretty(grader)) for name, title, about, grader in _GRADERS]
     return {start.id: start for start in (*functions, *of_samples, *graders)}
+
+
+def judges(providers: Sequence[Provider]) -> Mapping[str, Start]:
+    """For each provider, a grader whose judge is a model there."""
+    found = {}
+    for provider in providers:
+        judge = {**_JUDGE, "model": "name-of-a-model", "base_url": provider.base_url}
+        if provider.api_key_env:
+            judge["api_key_env"] = provider.api_key_env
+        name, env = f"provider:{provider.name}", (provider.api_key_env,) if provider.api_key_env else ()
+        title, about = f"Grader at {provider.name}: model as judge", f"A model of {provider.name} scores the answer."
+        found[name] = Start(name, title, about, "grader", pretty(judge), env)
+    return found
 
 
 def pretty(grader: Json) -> str:

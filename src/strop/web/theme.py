@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from nicegui import app, ui
 from nicegui.element import Element
+from nicegui.elements.mixins.text_element import TextElement
 
 PLACES = (
     ("Jobs", "/"),
@@ -54,7 +55,7 @@ THEMES = (Theme("System", None), Theme("Light", False), Theme("Dark", True))
 def page(title: str, place: str = "") -> Iterator[None]:
     """The frame of a page. Inside it, the page's own content is built; `place` is its entry in the header."""
     ui.page_title(f"{title} · strop")
-    dark = ui.dark_mode(_theme().dark)
+    dark = ui.dark_mode(chosen_theme().dark)
     with ui.context.client.layout as layout:  # beside Quasar's <main>, which holds the content
         with tag("div", "s-top") as top:
             _header(place, dark)
@@ -77,19 +78,25 @@ def _header(place: str, dark: ui.dark_mode) -> None:
         _help_button()
 
 
-def _theme() -> Theme:
+def chosen_theme() -> Theme:
+    """The theme of this browser."""
     name = app.storage.user.get("theme", "System")
     return next((theme for theme in THEMES if theme.name == name), THEMES[0])
 
 
+def choose_theme(name: str) -> None:
+    """Keep a theme for this browser; a page that is open stays as it is until it is loaded again."""
+    app.storage.user["theme"] = name
+
+
 def _theme_button(dark: ui.dark_mode) -> None:
     def turn() -> None:
-        theme = THEMES[(THEMES.index(_theme()) + 1) % len(THEMES)]
-        app.storage.user["theme"] = theme.name
+        theme = THEMES[(THEMES.index(chosen_theme()) + 1) % len(THEMES)]
+        choose_theme(theme.name)
         dark.value = theme.dark
         control.set_text(f"Theme: {theme.name}")
 
-    control = button(f"Theme: {_theme().name}", turn, "bare")
+    control = button(f"Theme: {chosen_theme().name}", turn, "bare")
 
 
 def _help_button() -> None:
@@ -119,9 +126,9 @@ def tag_text(name: str, content: str, classes: str = "", props: str = "") -> Ele
     return element
 
 
-def text(content: str, classes: str = "") -> ui.label:
-    """Text in a line of its own kind."""
-    return ui.label(content).classes(classes).props("tag=span")
+def text(content: str, classes: str = "") -> TextElement:
+    """Text as a block of its own, in an element that may stand wherever text may: in a heading, a button, a cell."""
+    return TextElement(tag="span", text=content).classes(f"s-text {classes}")
 
 
 def button(label: str, on_click: Callable[..., object], kind: str = "") -> ui.button:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from strop.config import RunConfig
-from strop.envs.remote import ChatEnvironment, open_client
+from strop.envs.endpoint import open_client
+from strop.envs.remote import ChatEnvironment
 from strop.envs.single_turn import SingleTurn
 from strop.errors import ConfigError, DataError
 from strop.evals.spec import Target
@@ -74,7 +75,7 @@ def _local(target: Target, rows: Sequence[Row], data: str, config: RunConfig, sa
 
 def _guarded_http() -> Any:
     try:
-        module = importlib.import_module("strop.worker.guarded")
+        module = importlib.import_module("strop.rewards.graders.guarded")
     except ModuleNotFoundError:
         return None  # an extra is not installed: `open_client` says so
     return module.guarded_http()

@@ -99,17 +99,37 @@ def test_a_model_of_this_machine_and_a_deployment_are_named_alike(
     assert target.socket == str(server.folder.engine_socket)
 
 
+def test_a_model_of_a_provider_is_asked_where_the_provider_is(
+    client: TestClient, server: Services, file_id: str
+) -> None:
+    server.secrets.set("PROVIDER_KEY", "rosebud")
+    client.put("providers/one", json={"base_url": "https://models.example/v1", "api_key_env": "PROVIDER_KEY"})
+    made = create(client, file_id=file_id, model={"model": "large", "provider": "one"})
+    client.delete("providers/one")
+    assert made["name"] == "large@one on held.jsonl"
+    folder = server.evaluations.folder(server.evaluations.get(made["id"]))
+    target = read_spec(folder.spec(), folder.path).target
+    assert (target.source, target.base_url, target.api_key_env) == (
+        "large",
+        "https://models.example/v1",
+        "PROVIDER_KEY",
+    )
+
+
 @pytest.mark.parametrize(
     ("changes", "status", "param"),
     [
+        ({"model": {"model": "m"}}, 400, "model.provider"),
+        ({"model": {**REMOTE, "provider": "one"}}, 400, "model.provider"),
+        ({"model": {"model": "m", "provider": "no-such-one"}}, 400, "model.provider"),
         ({"rewards": None}, 400, "rewards"),
         ({"file_id": None}, 400, "dataset_id"),
         ({"dataset_id": "ds_x"}, 400, "dataset_id"),
         ({"file_id": "file-none"}, 404, "file_id"),
         ({"model": "no-such-model"}, 400, "model"),
         ({"model": "ftckpt_none"}, 400, "model"),
-        ({"model": {**REMOTE, "base_url": "http://169.254.169.254/v1"}}, 400, "base_url"),
-        ({"model": {**REMOTE, "base_url": "file:///etc/passwd"}}, 400, "base_url"),
+        ({"model": {**REMOTE, "base_url": "http://169.254.169.254/v1"}}, 400, "model.base_url"),
+        ({"model": {**REMOTE, "base_url": "file:///etc/passwd"}}, 400, "model.base_url"),
         ({"model": {**REMOTE, "base_url": "https://h/v1?x=1"}}, 400, "model.base_url"),
         ({"model": {**REMOTE, "api_key_env": "NOT_STORED_KEY"}}, 400, "model.api_key_env"),
         ({"rewards": [{**REWARD, "env": ["NOT_STORED_TOKEN"]}]}, 400, "rewards"),

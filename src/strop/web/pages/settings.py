@@ -1,4 +1,4 @@
-"""`/settings`: secrets, keys, and the machine."""
+"""`/settings`: the theme, providers, secrets, keys, and the machine."""
 
 from __future__ import annotations
 
@@ -10,8 +10,23 @@ from strop.errors import StropError
 from strop.store.keys import Key
 from strop.store.secrets import Secret
 from strop.web.context import services
+from strop.web.forms import radio
 from strop.web.numbers import size
-from strop.web.theme import button, confirm, facts, failed, page, since, tag, tag_text, text
+from strop.web.providers import ProviderSection
+from strop.web.theme import (
+    THEMES,
+    button,
+    choose_theme,
+    chosen_theme,
+    confirm,
+    facts,
+    failed,
+    page,
+    since,
+    tag,
+    tag_text,
+    text,
+)
 
 
 @ui.page("/settings")
@@ -19,9 +34,24 @@ async def settings_page() -> None:
     """What this server knows and may do."""
     with page("Settings", "Settings"):
         tag_text("h1", "Settings")
+        _appearance()
+        ProviderSection()
         _secrets()
         _keys()
         await _system()
+
+
+def _appearance() -> None:
+    with tag("section", "s-card", 'aria-labelledby="theme"'):
+        tag_text("h2", "Theme", props='id="theme"')
+        with tag("div", "s-row", 'role="radiogroup" aria-labelledby="theme"'):
+            for theme in THEMES:
+                radio("theme", theme.name, theme == chosen_theme(), lambda name=theme.name: _set_theme(name))
+
+
+def _set_theme(name: str) -> None:
+    choose_theme(name)
+    ui.navigate.reload()
 
 
 def _secrets() -> None:

@@ -25,7 +25,7 @@ def evaluations_page() -> None:
             tag_text("h1", "Evaluations", "s-grow")
             board = Board()
             board.compare = button("Compare two", board.compare_chosen)
-            button("New evaluation", lambda: ui.navigate.to("/evaluations/new"), "primary")
+            button("New evaluation", lambda: ui.navigate.to("/evaluate"), "primary")
         board.box = tag("div")
         board.refresh()
         ui.timer(REFRESH_S, board.refresh)

@@ -1,4 +1,4 @@
-"""`/evaluations/new`: which model, on which rows, scored how."""
+"""`/evaluate` (not below `/evaluations/`, where ids stand): which model, on which rows, scored how."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from strop.store.datasets import DatasetStore
 from strop.store.rewards import RewardStore
 from strop.web.context import Address, services
 from strop.web.models import chat_models
+from strop.web.providers import ProviderChoice
 from strop.web.theme import button, page, tag, tag_text, text
 
 
-@ui.page("/evaluations/new")
+@ui.page("/evaluate")
 async def new_evaluation_page() -> None:
     """A form; `?checkpoint=` fills in a checkpoint."""
     address = Address.of_page()
@@ -43,9 +44,7 @@ class Form:
                 self._model = _field(ui.input("Model, checkpoint or deployment", value=checkpoint, autocomplete=names))
                 with tag("details"):
                     tag_text("summary", "A model elsewhere, behind an OpenAI-compatible endpoint")
-                    with tag("div", "s-row"):
-                        self._url = _field(ui.input("Address, /v1 included"))
-                        self._key = _field(ui.input("Secret that holds its key"))
+                    self._elsewhere = ProviderChoice(self._model)
             with tag("section", "s-card"):
                 tag_text("h2", "Rows")
                 self._data = _field(ui.select(datasets, label="Dataset", with_input=True))
@@ -78,8 +77,9 @@ class Form:
 
     def _request(self) -> dict[str, Any]:
         model: Any = (self._model.value or "").strip()
-        if self._url.value:
-            model = RemoteModel(model=model, base_url=self._url.value, api_key_env=self._key.value or None)
+        elsewhere = self._elsewhere.value
+        if elsewhere is not None:
+            model = RemoteModel.model_validate({"model": model, **elsewhere})
         samples = int(self._samples.value or 1)
         return {
             "model": model,

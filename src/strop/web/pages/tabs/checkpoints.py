@@ -84,7 +84,7 @@ def _actions(subject: Subject, entry: Mapping[str, Any], files: Mapping[str, Any
 
     button("Details", lambda: _details(entry, files))
     button("Deploy", deploy)
-    button("Compare", lambda: ui.navigate.to(f"/evaluations/new?checkpoint={entry['id']}"))
+    button("Compare", lambda: ui.navigate.to(f"/evaluate?checkpoint={entry['id']}"))
     button("Download", lambda: ui.navigate.to(f"/v1/strop/checkpoints/{entry['id']}/archive"))
     if subject.job is not None:
         fork = f"/jobs/new?clone={subject.job.id}&checkpoint={entry['id']}"

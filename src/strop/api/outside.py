@@ -1,0 +1,41 @@
+"""Models of other people's endpoints, as this server's providers name them."""
+
+from __future__ import annotations
+
+from strop.envs.endpoint import model_names, open_client
+from strop.errors import InvalidRequest, NotFound
+from strop.evals.spec import check_endpoint
+from strop.rewards.graders.guarded import guarded_http
+from strop.rewards.urls import check_url
+from strop.store.providers import Provider
+from strop.store.secrets import SecretStore
+
+
+def check_address(base_url: str, param: str) -> None:
+    """InvalidRequest, naming `param`, for what cannot be the address of an endpoint, or must not be asked."""
+    check_url(base_url, allow_private=True, setting=param)
+    try:
+        check_endpoint(base_url)
+    except ValueError as error:
+        raise InvalidRequest(str(error), param=param) from None
+
+
+async def provided_models(provider: Provider, secrets: SecretStore) -> list[str]:
+    """What the endpoint lists, asked with its key.
+
+    Raises InvalidRequest for a secret that is not there, and as `check_address` and `model_names` do.
+    """
+    check_address(provider.base_url, "base_url")
+    async with open_client(provider.base_url, _key(provider, secrets), guarded_http(), retries=0) as client:
+        return await model_names(client)
+
+
+def _key(provider: Provider, secrets: SecretStore) -> str | None:
+    name = provider.api_key_env
+    if name is None:
+        return None
+    try:
+        return secrets.reveal([name])[name]
+    except NotFound:
+        problem = f"no secret of this server is called {name}; store the key of {provider.name} under this name"
+        raise InvalidRequest(problem, param="api_key_env") from None

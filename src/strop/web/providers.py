@@ -1,0 +1,173 @@
+"""Providers in the settings: endpoints of others, proven by the list of models that they give."""
+
+from __future__ import annotations
+
+from nicegui import run, ui
+from nicegui.element import Element
+
+from strop.api.outside import provided_models
+from strop.api.strop.providers import NewProvider, set_provider
+from strop.errors import StropError
+from strop.store.providers import Provider, ProviderStore
+from strop.web.context import services
+from strop.web.forms import Complaining, ask, choice_field, text_field
+from strop.web.theme import button, confirm, failed, tag, tag_text, text
+
+ADDRESSES = (
+    "https://api.openai.com/v1",
+    "https://openrouter.ai/api/v1",
+    "https://api.together.xyz/v1",
+    "https://api.mistral.ai/v1",
+    "https://generativelanguage.googleapis.com/v1beta/openai",
+    "http://127.0.0.1:8000/v1",
+)
+"""Offered while an address is typed; nothing is asked before a person says so."""
+_SHOWN = 6
+
+
+class ProviderSection:
+    """All providers, each with a check, and a way to add one."""
+
+    def __init__(self) -> None:
+        with tag("section", "s-card", 'aria-labelledby="providers"'):
+            tag_text("h2", "Providers", props='id="providers"')
+            text(
+                "OpenAI-compatible endpoints elsewhere, for judges and for models to compare with. "
+                "The key of each is one of the secrets.",
+                "s-muted",
+            )
+            self._box = tag("div")
+            with tag("div", "s-row"):
+                button("Add a provider", lambda: self._edit(None))
+        self._draw()
+
+    def _draw(self) -> None:
+        found = ProviderStore(services().database).list()
+        self._box.clear()
+        with self._box:
+            if not found:
+                tag_text("p", "No providers.", "s-muted")
+                return
+            with tag("div", "s-table-wrap"), tag("table", "s-table"):
+                with tag("thead"), tag("tr"):
+                    for title in ("Name", "Address", "Key", "Models", ""):
+                        tag_text("th", title)
+                with tag("tbody"):
+                    for provider in found:
+                        self._row(provider)
+
+    def _row(self, provider: Provider) -> None:
+        with tag("tr"):
+            tag_text("td", provider.name)
+            tag_text("td", provider.base_url, "mono")
+            tag_text("td", provider.api_key_env or "none", "mono" if provider.api_key_env else "s-muted")
+            answer = tag("td", "", 'aria-live="polite"')
+            with answer:
+                text("not asked", "s-muted")
+            with tag("td"), tag("div", "s-row"):
+                button("Check", lambda: self._check(provider, answer)).props["aria-label"] = f"Check {provider.name}"
+                button("Change", lambda: self._edit(provider)).props["aria-label"] = f"Change {provider.name}"
+                button("Delete", lambda: self._delete(provider)).props["aria-label"] = f"Delete {provider.name}"
+
+    async def _check(self, provider: Provider, answer: Element) -> None:
+        answer.clear()
+        with answer:
+            text("asking …", "s-muted")
+        try:
+            models = await provided_models(provider, services().secrets)
+        except StropError as error:
+            answer.clear()
+            with answer:
+                tag_text("span", error.message, "s-error", 'role="alert"')
+            return
+        answer.clear()
+        with answer:
+            shown = ", ".join(models[:_SHOWN]) + (", …" if len(models) > _SHOWN else "")
+            text(f"{len(models)}: {shown}" if models else "works, lists no models").props["title"] = "\n".join(models)
+
+    async def _edit(self, provider: Provider | None) -> None:
+        """A form for a new provider, or for a known one."""
+        values = {"name": "", "base_url": "", "api_key_env": ""}
+        if provider is not None:
+            key = provider.api_key_env or ""
+            values = {"name": provider.name, "base_url": provider.base_url, "api_key_env": key}
+
+        def fields() -> dict[str, Complaining]:
+            name = text_field("Name", values["name"], lambda given: values.update(name=given), placeholder="openai")
+            name.set_enabled(provider is None)
+            address = text_field(
+                "Address",
+                values["base_url"],
+                lambda given: values.update(base_url=given.strip()),
+                hint="With its path; most end with /v1.",
+                placeholder=ADDRESSES[0],
+            )
+            address.set_autocomplete(list(ADDRESSES))
+            known = [secret.name for secret in services().secrets.names()]
+            options = {"": "none", **{one: one for one in dict.fromkeys([*known, values["api_key_env"]]) if one}}
+            key = choice_field(
+                "Key",
+                options,
+                values["api_key_env"],
+                lambda given: values.update(api_key_env=given or ""),
+                hint="A secret: store it below first.",
+            )
+            return {"name": name, "base_url": address, "api_key_env": key}
+
+        async def save() -> None:
+            body = NewProvider(base_url=values["base_url"], api_key_env=values["api_key_env"] or None)
+            await run.io_bound(set_provider, values["name"].strip(), body, services())
+            self._draw()
+
+        await ask("New provider" if provider is None else f"Change {provider.name}", fields, "Save", save)
+
+    async def _delete(self, provider: Provider) -> None:
+        question, consequence = f"Delete {provider.name}?", "What was made with it keeps its address; the secret stays."
+        if await confirm(question, consequence, "Delete"):
+            try:
+                ProviderStore(services().database).delete(provider.name)
+            except StropError as error:
+                failed(error.message)
+            self._draw()
+
+
+class ProviderChoice:
+    """A model elsewhere, in a form: at a provider, or at an address."""
+
+    def __init__(self, model: ui.input) -> None:
+        """`model` is the field of its name: the provider's models are offered there."""
+        self._model = model
+        self._known = {found.name: found for found in ProviderStore(services().database).list()}
+        names = {"": "none: a model of this server", **{name: name for name in self._known}, "/": "another address"}
+        choice_field("Provider", names, "", self._choose, hint="An endpoint elsewhere that answers in its place.")
+        self._chosen = ""
+        self._said = tag("div", "s-small", 'aria-live="polite"')
+        with tag("div", "s-row") as other:
+            self._url = ui.input("Address, /v1 included").props("outlined dense").classes("s-grow")
+            self._key = ui.input("Secret that holds its key").props("outlined dense").classes("s-grow")
+        self._other = other
+        self._other.set_visibility(False)
+
+    @property
+    def value(self) -> dict[str, str | None] | None:
+        """What goes beside the model's name into a request; None for a model of this server."""
+        if self._chosen == "/":
+            return {"base_url": self._url.value or "", "api_key_env": self._key.value or None}
+        return {"provider": self._chosen} if self._chosen else None
+
+    async def _choose(self, name: str) -> None:
+        self._chosen = name
+        self._other.set_visibility(name == "/")
+        self._said.clear()
+        provider = self._known.get(name)
+        if provider is None:
+            return
+        try:
+            models = await provided_models(provider, services().secrets)
+        except StropError as error:
+            with self._said:
+                tag_text("span", error.message, "s-error", 'role="alert"')
+            return
+        self._model.set_autocomplete(models)
+        with self._said:
+            text(f"It offers {len(models)} models; their names appear while you type.", "s-muted")
