@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from browser import Watched
+from browser import Watched, violations
 from models import save_tiny_model
 from server_process import ServerProcess, serving
 
@@ -153,6 +153,29 @@ def test_a_job_is_made_although_the_file_was_faulty_at_first(
     server.http.post(f"/v1/fine_tuning/jobs/{clone['id']}/cancel")
     assert clone["id"] != job["id"]
     assert clone["config"] == job["config"]
+
+
+@pytest.mark.parametrize("look", [{}, {"scheme": "dark"}, {"width": 390}], ids=["light", "dark", "phone"])
+def test_no_step_keeps_anybody_out(
+    server: ServerProcess, watched: Callable[..., Watched], look: dict[str, Any]
+) -> None:
+    page = watched(**look).page
+    page.goto(f"{server.url}/jobs/new")
+    page.get_by_label("smollm2-135m").check()
+    for title, landmark in (
+        ("Dataset", "Training rows"),
+        ("Tools", "Conversation mode"),
+        ("Reward", "Add a reward"),
+        ("Review", "The job"),
+    ):
+        next_step(page, title, landmark)
+        if title == "Dataset":
+            page.locator("details.s-samples").evaluate("element => { element.open = true }")
+            page.get_by_role("button", name="Use Maths").click()
+            expect(page.get_by_label("Another data set")).to_be_checked()
+        page.wait_for_load_state("networkidle")
+        assert violations(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_a_draft_outlives_a_server_that_is_killed(

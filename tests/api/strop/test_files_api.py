@@ -188,6 +188,21 @@ def test_checkpoints_that_are_needed_stay(client: TestClient, run_id: str, serve
     assert "ftjob-8" in client.delete(f"checkpoints/{ninth['id']}").json()["error"]["message"]
     with server.database.write() as connection:
         connection.execute(jobs.delete())
+    waiting = _evaluate(client, ninth["id"])
+    assert waiting in client.delete(f"checkpoints/{ninth['id']}").json()["error"]["message"]
+    client.post(f"evaluations/{waiting}/cancel")
+    client.delete(f"evaluations/{waiting}")
+
+
+def _evaluate(client: TestClient, model: str) -> str:
+    """The id of an evaluation that waits."""
+    row = json.dumps({"messages": [{"role": "user", "content": "1 + 1?"}]})
+    form: dict[str, Any] = {"files": {"file": ("rows.jsonl", row)}, "data": {"purpose": "fine-tune"}}
+    file_id = client.post("http://localhost/v1/files", **form).json()["id"]
+    reward = {"name": "exact", "python": "def grade(sample, item):\n    return 1.0\n"}
+    answer = client.post("evaluations", json={"model": model, "file_id": file_id, "rewards": [reward]})
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["id"])
 
 
 def test_a_checkpoint_of_a_run_in_training_stays(client: TestClient, run_id: str, folder: RunDir) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
 import sqlalchemy as sa
@@ -19,7 +20,7 @@ from strop.store import queries
 from strop.store.archive import zip_files
 from strop.store.checkpoints import CheckpointStore, read_checkpoint
 from strop.store.rundir import RunDir
-from strop.store.tables import deployments, jobs
+from strop.store.tables import deployments, evaluations, jobs
 from strop.types import Json
 
 router = APIRouter()
@@ -116,13 +117,14 @@ def download_checkpoint_file(checkpoint_id: CheckpointId, name: str, services: P
 @router.delete("/checkpoints/{checkpoint_id}")
 def delete_checkpoint(checkpoint_id: CheckpointId, services: Provided) -> Deleted:
     """Delete a checkpoint from disk. Refused for the latest and the best of a run, while the run is
-    trained, and while a deployment or a job that is not finished needs it."""
+    trained, and while a deployment, or a job or an evaluation that is not finished, needs it."""
     entry = _entry(services, checkpoint_id)
+    run = RunDir(services.ingester.folder(entry["run_id"]))
+    place = services.folder.stored(run.path / entry["path"])
     with services.database.read() as connection:
-        reason = _needed(connection, entry)
+        reason = _needed(connection, entry, place)
     if reason is not None:
         raise Conflict(f"{checkpoint_id} {reason}")
-    run = RunDir(services.ingester.folder(entry["run_id"]))
     try:
         with run.lock():
             CheckpointStore(run.checkpoints, run.checkpoint_status_file, keep=1).delete(entry["step"])
@@ -137,8 +139,8 @@ def _entry(services: Services, checkpoint_id: str) -> dict[str, Any]:
         return queries.checkpoint(connection, checkpoint_id)
 
 
-def _needed(connection: Connection, entry: dict[str, Json]) -> str | None:
-    """Why a checkpoint has to stay."""
+def _needed(connection: Connection, entry: dict[str, Json], place: str) -> str | None:
+    """Why a checkpoint has to stay; `place` is where it lies, as evaluations name it."""
     if entry["latest"]:
         return "is the latest of its run, which could not be resumed without it"
     if entry["best"]:
@@ -148,7 +150,13 @@ def _needed(connection: Connection, entry: dict[str, Json]) -> str | None:
         return f"is deployed as {deployed}; delete that deployment first"
     forked = sa.select(jobs.c.id).where(jobs.c.forked_from == entry["id"], jobs.c.status.not_in(_ENDED))
     job = connection.scalar(forked.limit(1))
-    return None if job is None else f"is what {job} starts from; cancel that job, or wait for its end"
+    if job is not None:
+        return f"is what {job} starts from; cancel that job, or wait for its end"
+    asked = sa.select(evaluations.c.id).where(
+        evaluations.c.spec.contains(json.dumps(place)[1:], autoescape=True), evaluations.c.status.not_in(_ENDED)
+    )
+    evaluation = connection.scalar(asked.limit(1))
+    return None if evaluation is None else f"is what {evaluation} evaluates; cancel that one, or wait for its end"
 
 
 def _shown(entry: dict[str, Json]) -> CheckpointObject:

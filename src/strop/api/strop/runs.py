@@ -22,7 +22,7 @@ from strop.api.strop import curves, explorer, findings, live, runfiles
 from strop.config import parse_config
 from strop.errors import Conflict, InvalidRequest
 from strop.store import queries
-from strop.store.queries.live import sparkline, stamp
+from strop.store.queries.live import sparklines, stamp, stamps
 from strop.store.queries.progress import progress
 from strop.store.recorder import summary
 from strop.store.rundir import RunState
@@ -143,8 +143,9 @@ def list_runs(
     """Runs, the newest first."""
     with services.database.read() as connection:
         found = queries.runs(connection, state=state, search=search, sort=sort, limit=limit + 1, after=after)
-        stamps = [stamp(connection, run["id"]) for run in found]
-        if (known := cached.unchanged(*stamps, *_jobs(connection, found).items())) is not None:
+        newest = stamps(connection, [run["id"] for run in found])
+        in_order = [newest.get(run["id"]) for run in found]
+        if (known := cached.unchanged(*in_order, *_jobs(connection, found).items())) is not None:
             return known
         return page(_objects(connection, found), limit)
 
@@ -207,7 +208,8 @@ def _code(services: Services, source: str) -> str | None:
 
 def _objects(connection: Connection, found: Sequence[Mapping[str, Json]]) -> list[RunObject]:
     job_ids = _jobs(connection, found)
-    return [RunObject(**_fields(connection, run, job_ids.get(run["id"]))) for run in found]
+    lines = sparklines(connection, [run["id"] for run in found], SPARKLINE_POINTS)
+    return [RunObject(**_fields(connection, run, job_ids.get(run["id"]), lines[run["id"]])) for run in found]
 
 
 def _details(services: Services, connection: Connection, run_id: str) -> RunDetails:
@@ -215,7 +217,12 @@ def _details(services: Services, connection: Connection, run_id: str) -> RunDeta
     ends = time.time() if run["state"] in (RunState.STARTING, RunState.RUNNING) else run["updated_at"]
     more = {key: run[key] for key in ("config", "facts", "prompts", "rollouts", "failed", "metrics")}
     return RunDetails(
-        **_fields(connection, run, _jobs(connection, [run]).get(run_id)),
+        **_fields(
+            connection,
+            run,
+            _jobs(connection, [run]).get(run_id),
+            sparklines(connection, [run_id], SPARKLINE_POINTS)[run_id],
+        ),
         **more,
         folder=str(services.ingester.folder(run_id)),
         elapsed_seconds=max(ends - run["created_at"], 0.0),
@@ -223,7 +230,9 @@ def _details(services: Services, connection: Connection, run_id: str) -> RunDeta
     )
 
 
-def _fields(connection: Connection, run: Mapping[str, Json], job_id: str | None) -> dict[str, Any]:
+def _fields(
+    connection: Connection, run: Mapping[str, Json], job_id: str | None, curve: list[float | None]
+) -> dict[str, Any]:
     done, total = run["step"], run["total_steps"]
     active = run["state"] in (RunState.STARTING, RunState.RUNNING)
     speed = progress(connection, run["id"]) if active or (total and total > done) else None
@@ -233,7 +242,7 @@ def _fields(connection: Connection, run: Mapping[str, Json], job_id: str | None)
         **{name: run[name] for name in names},
         "seconds_left": left if active else None,
         "seconds_per_step": left / (total - done) if left is not None and total and total > done else None,
-        "sparkline": sparkline(connection, run["id"], SPARKLINE_POINTS),
+        "sparkline": curve,
         "job_id": job_id,
         "created_at": int(run["created_at"]),
         "updated_at": int(run["updated_at"]),

@@ -25,19 +25,42 @@ _STATUS = (
     runs.c.metrics_inode,
 )
 
+Stamp = tuple[Json, ...]
 
-def stamp(connection: Connection, run_id: str) -> tuple[Json, ...]:
+
+def stamp(connection: Connection, run_id: str) -> Stamp:
     """Values that change whenever something that the database says of a run does. NotFound for no run."""
-    row = connection.execute(sa.select(*_STATUS).where(runs.c.id == sendable(run_id))).first()
-    if row is None:
+    found = stamps(connection, [run_id])
+    if not found:
         raise unknown_run(run_id)
-    newest = sa.select(steps.c.step, steps.c.digest).where(steps.c.run == row.seq).order_by(steps.c.step.desc())
+    return found[run_id]
+
+
+def stamps(connection: Connection, run_ids: Sequence[str]) -> dict[str, Stamp]:
+    """The stamp of each of some runs that exist."""
+    asked = sa.select(runs.c.id, *_STATUS).where(runs.c.id.in_([sendable(run_id) for run_id in run_ids]))
+    rows = connection.execute(asked).all()
+    seqs = [row.seq for row in rows]
+    newest = sa.select(steps.c.run, steps.c.step, steps.c.digest).where(
+        sa.tuple_(steps.c.run, steps.c.step).in_(_newest_steps(connection, seqs).items())
+    )
+    step = {row.run: tuple(row) for row in connection.execute(newest)}
     saved = sa.select(
+        checkpoints.c.run,
         sa.func.count(),
         sa.func.max(checkpoints.c.created_at),
         sa.func.max(checkpoints.c.step).filter(checkpoints.c.best),
-    ).where(checkpoints.c.run == row.seq)
-    return (*row, *(connection.execute(newest.limit(1)).first() or ()), *connection.execute(saved).one())
+    ).where(checkpoints.c.run.in_(seqs))
+    kept = {row.run: tuple(row) for row in connection.execute(saved.group_by(checkpoints.c.run))}
+    return {row.id: (*row, step.get(row.seq), kept.get(row.seq)) for row in rows}
+
+
+def _newest_steps(connection: Connection, seqs: Sequence[int]) -> dict[int, int]:
+    """Number of the newest step of each of some runs; none of a run without steps."""
+    # Not grouped: a database reads the end of an index for each run, but all steps for a group.
+    newest = sa.select(sa.func.max(steps.c.step)).where(steps.c.run == runs.c.seq).scalar_subquery()
+    rows = connection.execute(sa.select(runs.c.seq, newest).where(runs.c.seq.in_(seqs))).all()
+    return {run: step for run, step in rows if step is not None}
 
 
 def status(connection: Connection, run_id: str) -> dict[str, Json]:
@@ -75,16 +98,21 @@ def steps_after(connection: Connection, run_id: str, after: int, limit: int) -> 
     ]
 
 
-def sparkline(connection: Connection, run_id: str, points: int) -> list[float | None]:
-    """The mean reward of about `points` steps, evenly chosen, the newest among them."""
-    run = found_run(connection, run_id)
-    newest = connection.scalar(sa.select(sa.func.max(steps.c.step)).where(steps.c.run == run))
-    if not newest:
-        return []
-    wanted = sorted({max(1, newest - place * newest // points) for place in range(points)})
-    query = sa.select(steps.c.step, steps.c.reward).where(steps.c.run == run, steps.c.step.in_(wanted))
-    found: dict[int, float | None] = dict(connection.execute(query).all())
-    return [found[step] for step in wanted if step in found]
+def sparklines(connection: Connection, run_ids: Sequence[str], points: int) -> dict[str, list[float | None]]:
+    """The mean reward of about `points` steps of each run, evenly chosen, the newest among them."""
+    asked = sa.select(runs.c.seq, runs.c.id).where(runs.c.id.in_([sendable(run_id) for run_id in run_ids]))
+    names: dict[int, str] = dict(connection.execute(asked).all())
+    wanted = [
+        (seq, step)
+        for seq, newest in _newest_steps(connection, list(names)).items()
+        for step in sorted({max(1, newest - place * newest // points) for place in range(points)})
+    ]
+    query = sa.select(steps.c.run, steps.c.step, steps.c.reward)
+    chosen = query.where(sa.tuple_(steps.c.run, steps.c.step).in_(wanted))
+    found: dict[str, list[float | None]] = {name: [] for name in names.values()}
+    for run, _, reward in connection.execute(chosen.order_by(steps.c.run, steps.c.step)):
+        found[names[run]].append(reward)
+    return found
 
 
 def _present(names: Sequence[str], values: Sequence[float]) -> Mapping[str, float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from nicegui import run, ui
 
 from strop import __version__
@@ -46,7 +48,7 @@ def _appearance() -> None:
         tag_text("h2", "Theme", props='id="theme"')
         with tag("div", "s-row", 'role="radiogroup" aria-labelledby="theme"'):
             for theme in THEMES:
-                radio("theme", theme.name, theme == chosen_theme(), lambda name=theme.name: _set_theme(name))
+                radio("theme", theme.name, theme == chosen_theme(), partial(_set_theme, theme.name))
 
 
 def _set_theme(name: str) -> None:

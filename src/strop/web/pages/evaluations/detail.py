@@ -18,13 +18,14 @@ from strop.api.strop.evaluations import (
 from strop.errors import StropError
 from strop.web.context import Address, services
 from strop.web.pages.evaluations.figures import bars, interval
-from strop.web.theme import badge, button, facts, page, tag, tag_text, text
+from strop.web.theme import badge, button, facts, failed, page, tag, tag_text, text
 
 REFRESH_S = 2.0
 PAGE_ROWS = 20
 SORTS = {"line": "file order", "-reward": "best first", "reward": "worst first"}
 CHANGES = {"-change": "most improved first", "change": "most worsened first", "line": "file order"}
 _SURE = 0.05
+_OPEN = ("queued", "running")
 
 
 @ui.page("/evaluations/compare")
@@ -96,21 +97,38 @@ def evaluation_page(evaluation_id: str) -> None:
             tag_text("p", error.message, "s-empty")
         return
     with page(entry.name, "Evaluations"):
-        head = tag("section", "s-column")
-        shown: list[EvaluationObject] = []
+        _Live(entry, address)
 
-        def refresh() -> None:
-            now = evaluation_object(services().evaluations.get(evaluation_id), services())
-            if [now] != shown:
-                shown[:] = [now]
-                head.clear()
-                with head:
-                    _head(now)
 
-        refresh()
-        Rows(entry.id, address)
-        if entry.status in ("queued", "running"):
-            ui.timer(REFRESH_S, refresh)
+class _Live:
+    """Figures and rows of an evaluation, drawn again as they come."""
+
+    def __init__(self, entry: EvaluationObject, address: Address) -> None:
+        self._shown = entry
+        self._head = tag("section", "s-column")
+        with self._head:
+            _head(entry)
+        self._rows = Rows(entry.id, address)
+        if entry.status in _OPEN:
+            self._timer = ui.timer(REFRESH_S, self._refresh)
+
+    def _refresh(self) -> None:
+        try:
+            now = evaluation_object(services().evaluations.get(self._shown.id), services())
+        except StropError as error:  # it was deleted meanwhile
+            self._timer.cancel()
+            failed(error.message)
+            return
+        if now == self._shown:
+            return
+        if now.rows_done != self._shown.rows_done:
+            self._rows.grown()
+        self._shown = now
+        self._head.clear()
+        with self._head:
+            _head(now)
+        if now.status not in _OPEN:
+            self._timer.cancel()
 
 
 def _head(entry: EvaluationObject) -> None:
@@ -147,16 +165,25 @@ class Rows:
         self._box = tag("div", "s-column")
         self._more = button("Show more", self._further)
         self._last: str | None = None
+        self._turned = False
         self._draw(None)
+
+    def grown(self) -> None:
+        """There are more rows. Whoever reads further down keeps what is there."""
+        if not self._turned:
+            self._box.clear()
+            self._draw(None)
 
     def _changed(self, event: Any) -> None:
         self._address.set(
             {"search": self._search.value, "sort": "" if self._sort.value == "line" else self._sort.value}
         )
+        self._turned = False
         self._box.clear()
         self._draw(None)
 
     def _further(self) -> None:
+        self._turned = True
         self._draw(self._last)
 
     def _draw(self, after: str | None) -> None:

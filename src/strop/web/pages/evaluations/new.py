@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from nicegui import run, ui
 
-from strop.api.evaluation_request import EvaluationRequest, RemoteModel, new_evaluation
-from strop.api.openai.requests import RewardOption
-from strop.errors import StropError
+from strop.api.evaluation_request import EvaluationRequest, new_evaluation
+from strop.errors import InvalidRequest, StropError
 from strop.store import queries
-from strop.store.datasets import DatasetStore
 from strop.store.rewards import RewardStore
+from strop.web.catalogues import MANY, all_datasets
 from strop.web.context import Address, services
+from strop.web.faults import faults
+from strop.web.forms import Complaining, Complaint, choice_field, complain, number_field, text_field
 from strop.web.models import chat_models
 from strop.web.providers import ProviderChoice
-from strop.web.theme import button, page, tag, tag_text, text
+from strop.web.theme import button, page, tag, tag_text
+
+_TOKENS = "sampling.max_completion_tokens"
+_INSTEAD = "Instead of those of a job."
+_NUMBERS = {
+    "eval.samples": ("Answers to each row", "More of them make the figures surer."),
+    "eval.temperature": ("Temperature", "0 takes the likeliest token each time."),
+    _TOKENS: ("Maximum response length", "In tokens."),
+    "limit": ("Only the first rows", "Empty for all of them."),
+}
+"""Numbers that are asked for, by the names that the server has for them."""
 
 
 @ui.page("/evaluate")
@@ -33,67 +46,98 @@ class Form:
 
     def __init__(self, checkpoint: str, names: list[str]) -> None:
         given = services()
-        datasets = {
-            found.id: f"{found.name} ({found.rows or '?'} rows)" for found in DatasetStore(given.database).list()
-        }
-        rewards = [found.name for found in RewardStore(given.database, given.folder).list()]
-        jobs = {job.id: job.name for job in given.jobs.list(limit=100)}
-        with tag("form", "s-column s-form"):
-            with tag("section", "s-card"):
-                tag_text("h2", "Model")
-                self._model = _field(ui.input("Model, checkpoint or deployment", value=checkpoint, autocomplete=names))
+        self._values: dict[str, Any] = {"model": checkpoint, "job_id": _job_of(checkpoint) if checkpoint else None}
+        self._numbers: dict[str, float | None] = {"eval.samples": 4, "eval.temperature": 1, _TOKENS: 256, "limit": None}
+        datasets = {found.id: f"{found.name} ({found.rows or '?'} rows)" for found in all_datasets(given)}
+        rewards = [found.name for found in RewardStore(given.database, given.folder).list(limit=MANY)]
+        jobs = {job.id: job.name for job in given.jobs.list(limit=MANY)}
+        with tag("form", "s-column s-form") as form:
+            with _part("Model"):
+                model = text_field("Model, checkpoint or deployment", checkpoint, self._keep("model"))
+                model.set_autocomplete(names)
                 with tag("details"):
                     tag_text("summary", "A model elsewhere, behind an OpenAI-compatible endpoint")
-                    self._elsewhere = ProviderChoice(self._model)
-            with tag("section", "s-card"):
-                tag_text("h2", "Rows")
-                self._data = _field(ui.select(datasets, label="Dataset", with_input=True))
-                with tag("div", "s-row"):
-                    self._limit = _field(ui.number("Only the first (optional)", min=1, precision=0))
-                    self._samples = _field(ui.number("Answers to each row", value=4, min=1, precision=0))
-                    self._temperature = _field(ui.number("Temperature", value=1.0, min=0, max=2, step=0.1))
-                    self._tokens = _field(ui.number("Max response length", value=256, min=1, precision=0))
-            with tag("section", "s-card"):
-                tag_text("h2", "Rewards")
-                text("As in a job, or rewards of your own.", "s-muted")
-                self._job = _field(ui.select(jobs, label="As in job", with_input=True, clearable=True))
-                self._rewards = _field(ui.select(rewards, label="Rewards", multiple=True))
-            self._fault = tag("div")
-            button("Start", self._start, "primary")
-        if checkpoint:
-            self._job.value = _job_of(checkpoint)
+                    self._elsewhere = ProviderChoice(model)
+            with _part("Rows"):
+                data = choice_field("Dataset", datasets, None, self._keep("dataset_id"))
+                data.props("use-input input-debounce=0 fill-input hide-selected")
+                with tag("div", "s-fields"):
+                    numbers = {name: self._number(name, label, hint) for name, (label, hint) in _NUMBERS.items()}
+            with _part("Rewards"), tag("div", "s-fields s-wide-fields"):
+                job = choice_field("As in job", jobs, self._values["job_id"], self._keep("job_id"))
+                job.props("clearable")
+                own = choice_field("Rewards", rewards, [], self._keep("rewards"), hint=_INSTEAD, several=True)
+            self._others = Complaint()
+            self._control = button("Start", lambda: None, "primary").props("type=submit")
+        self._fields: dict[str, Complaining] = {
+            **{"model": model, "dataset_id": data, "job_id": job, "rewards": own},
+            **numbers,
+        }
+        form.on("submit.prevent", self._start, args=[])
+
+    def _keep(self, name: str) -> Callable[[Any], None]:
+        def kept(value: Any) -> None:
+            self._values[name] = value
+
+        return kept
+
+    def _number(self, name: str, label: str, hint: str) -> Complaining:
+        def kept(value: float | None) -> None:
+            self._numbers[name] = value
+
+        return number_field(label, self._numbers[name], kept, hint=hint)
 
     async def _start(self) -> None:
-        self._fault.clear()
+        self._control.disable()
         try:
-            request = EvaluationRequest.model_validate(self._request())
-            made = await run.io_bound(_create, request)
+            made = await run.io_bound(_create, self._request())
         except (StropError, ValueError) as error:
-            with self._fault:
-                message = error.message if isinstance(error, StropError) else str(error)
-                tag_text("p", message, "s-error", 'role="alert"')
+            self._show(faults(error))
+            self._control.enable()
         else:
             ui.navigate.to(f"/evaluations/{made}")
 
-    def _request(self) -> dict[str, Any]:
-        model: Any = (self._model.value or "").strip()
-        elsewhere = self._elsewhere.value
-        if elsewhere is not None:
-            model = RemoteModel.model_validate({"model": model, **elsewhere})
-        samples = int(self._samples.value or 1)
-        return {
-            "model": model,
-            "dataset_id": self._data.value,
-            "job_id": self._job.value or None,
-            "rewards": [RewardOption(name=name, reward=name) for name in self._rewards.value or ()] or None,
-            "limit": int(self._limit.value) if self._limit.value else None,
-            "eval": {"samples": samples, "temperature": float(self._temperature.value or 0)},
-            "sampling": {"max_completion_tokens": int(self._tokens.value or 256)},
-        }
+    def _show(self, found: dict[str, str]) -> None:
+        """Each fault where it belongs: at the field whose name it begins with, or below them all."""
+        left = dict(found)
+        for name, field in self._fields.items():
+            mine = [fault for fault in left if fault == name or fault.startswith((f"{name}.", f"{name}["))]
+            complain(field, "; ".join(left.pop(fault) for fault in mine))
+        self._others.error = "\n".join(f"{name}: {message}" if name else message for name, message in left.items())
+
+    def _request(self) -> EvaluationRequest:
+        """ValueError for what is no request."""
+        name, elsewhere = (self._values["model"] or "").strip(), self._elsewhere.value
+        if not name:
+            raise InvalidRequest("say which model is asked", param="model")
+        if not self._values.get("dataset_id"):
+            raise InvalidRequest("choose the rows that it answers", param="dataset_id")
+        tables: dict[str, dict[str, float]] = {"eval": {}, "sampling": {}}
+        for field, value in self._numbers.items():
+            table, _, key = field.rpartition(".")
+            if table and value is not None:
+                tables[table][key] = _whole(value)
+        return EvaluationRequest.model_validate(
+            {
+                "model": {"model": name, **elsewhere} if elsewhere else name,
+                "dataset_id": self._values["dataset_id"],
+                "job_id": self._values["job_id"] or None,
+                "rewards": [{"name": reward, "reward": reward} for reward in self._values.get("rewards") or ()] or None,
+                "limit": self._numbers["limit"],
+                **tables,
+            }
+        )
 
 
-def _field(element: Any) -> Any:
-    return element.props("outlined dense").classes("s-grow")
+def _whole(value: float) -> float:
+    return int(value) if float(value).is_integer() else value
+
+
+@contextmanager
+def _part(title: str) -> Iterator[None]:
+    with tag("section", "s-card"):
+        tag_text("h2", title)
+        yield
 
 
 def _create(request: EvaluationRequest) -> str:

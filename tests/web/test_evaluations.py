@@ -1,0 +1,116 @@
+"""Evaluations in a browser: made in the form, followed to their end, compared; a real endpoint is the model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from browser import Watched, violations
+from chat_endpoint import Asked, ChatEndpoint, Reply, says
+from server_process import ServerProcess, serving
+
+GRADE = "def grade(sample, item):\n    return {'right': float(sample.output_text == item.metadata.ground_truth)}\n"
+ROWS = [
+    {"messages": [{"role": "user", "content": f"{n} + 1?"}], "metadata": {"ground_truth": str(n + 1)}} for n in range(8)
+]
+
+
+def answer(asked: Asked) -> Reply:
+    """`able` adds; `poor` does so for small numbers only."""
+    number = int(asked.body["messages"][-1]["content"].split()[0])
+    right = asked.body["model"] == "able" or number < 2
+    return says(*[str(number + 1) if right else "no idea"] * asked.body.get("n", 1))
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[ChatEndpoint]:
+    with ChatEndpoint(answer) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, endpoint: ChatEndpoint) -> Iterator[ServerProcess]:
+    with serving(tmp_path_factory.mktemp("server") / "data") as started:
+        rows = "\n".join(json.dumps(row) for row in ROWS)
+        form: dict[str, Any] = {"files": {"file": ("sums.jsonl", rows)}, "data": {"purpose": "fine-tune"}}
+        file_id = started.http.post("/v1/files", **form).json()["id"]
+        for path, body in (
+            ("datasets", {"name": "sums", "file_id": file_id}),
+            ("rewards", {"name": "adds", "python": GRADE}),
+        ):
+            started.http.post(f"/v1/strop/{path}", json=body).raise_for_status()
+        started.http.put("/v1/strop/providers/one", json={"base_url": endpoint.url}).raise_for_status()
+        yield started
+        assert "Traceback" not in started.stop()
+
+
+def evaluate(page: Page, server: ServerProcess, model: str) -> None:
+    """Fill in the form, and wait for the end of the evaluation on its page."""
+    page.goto(f"{server.url}/evaluate")
+    page.get_by_label("Model, checkpoint or deployment").fill(model)
+    page.get_by_text("A model elsewhere").click()
+    page.get_by_label("Provider").click()
+    page.get_by_role("option", name="one", exact=True).click()
+    page.get_by_label("Dataset").click()
+    page.get_by_role("option", name="sums (8 rows)").click()
+    page.get_by_label("Rewards").click()
+    page.get_by_role("option", name="adds").click()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Start").click()
+    page.wait_for_url("**/evaluations/eval_*")
+    expect(page.get_by_text("succeeded")).to_be_visible()
+
+
+def test_two_models_are_evaluated_and_compared(
+    page: Page, watched: Callable[..., Watched], server: ServerProcess
+) -> None:
+    evaluate(page, server, "poor")
+    expect(page.get_by_text("8 of 8 rows")).to_be_visible()
+    expect(page.locator(".s-facts")).to_contain_text("0.250")
+    expect(page.locator("article")).to_have_count(8)  # they came without a reload
+    page.get_by_label("Search prompts").fill("5 + 1")
+    expect(page.locator("article")).to_have_count(1)
+    assert violations(page) == []
+    evaluate(page, server, "able")
+    expect(page.locator(".s-facts")).to_contain_text("1.000")
+
+    page.goto(f"{server.url}/evaluations")
+    page.get_by_role("checkbox", name="Compare poor@one on sums").click()
+    page.get_by_role("checkbox", name="Compare able@one on sums").click()
+    page.get_by_role("button", name="Compare two").click()
+    expect(page.get_by_role("heading", name="able@one outperforms poor@one")).to_be_visible()
+    expect(page.get_by_text("6 better, 0 worse, 2 equal of 8")).to_be_visible()
+    expect(page.locator("article").first).to_contain_text("+1.000")
+    for look in ({}, {"scheme": "dark"}, {"width": 390}):
+        again = watched(**look).page
+        again.goto(page.url)
+        again.locator("article").first.wait_for()
+        assert violations(again) == []
+        assert again.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_what_is_wrong_is_said_at_its_field(page: Page, server: ServerProcess) -> None:
+    page.goto(f"{server.url}/evaluate")
+    start = page.get_by_role("button", name="Start")
+    start.click()
+    expect(page.get_by_text("say which model is asked")).to_be_visible()
+    page.get_by_label("Model, checkpoint or deployment").fill("no-such-model")
+    start.click()
+    expect(page.get_by_text("choose the rows that it answers")).to_be_visible()
+    page.get_by_label("Dataset").click()
+    page.get_by_role("option", name="sums (8 rows)").click()
+    start.click()
+    expect(page.get_by_text("'no-such-model' is not known here")).to_be_visible()
+    page.get_by_label("Model, checkpoint or deployment").fill("smollm2-135m")
+    start.click()
+    expect(page.get_by_text("say how answers are scored")).to_be_visible()
+    page.get_by_label("Rewards").click()
+    page.get_by_role("option", name="adds").click()
+    page.keyboard.press("Escape")
+    page.get_by_label("Answers to each row").fill("0")
+    start.click()
+    expect(page.get_by_text("greater than or equal to 1")).to_be_visible()
