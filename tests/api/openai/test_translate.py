@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from strop.api.openai.requests import JobRequest
 from strop.api.openai.reward_tables import StoredReward, grader_name
-from strop.api.openai.translate import DataFile, Order, StartModel, translate
+from strop.api.openai.translate import DataFile, Order, StartModel, translate, usual_interval
 from strop.errors import InvalidRequest
 
 STRING_CHECK = {
@@ -369,3 +369,8 @@ def test_a_reward_is_called_after_its_grader(grader: dict[str, Any], name: str) 
 @pytest.mark.parametrize(("suffix", "name"), [(None, "Qwen3-0.6B"), ("a/b c", "a-b-c"), ("///", "job"), ("..x", "x")])
 def test_runs_are_called_after_the_suffix_or_the_model(suffix: str | None, name: str) -> None:
     assert order(model="Qwen/Qwen3-0.6B", suffix=suffix).config.name == name
+
+
+@pytest.mark.parametrize(("steps", "every"), [(0, 1), (1, 1), (10, 1), (18, 2), (100, 10), (101, 11)])
+def test_a_run_is_validated_at_most_ten_times_of_itself(steps: int, every: int) -> None:
+    assert usual_interval(steps) == every

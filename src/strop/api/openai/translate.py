@@ -7,6 +7,7 @@ what neither says keeps strop's defaults. docs/api.md has the table.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from strop.errors import ConfigError, InvalidRequest
 
 _TABLES = ("sampling", "train", "lora", "eval", "wandb")
 _EVALUATIONS = 10
-"""Validations in a run whose `eval_interval` is `auto`."""
+"""Validations, after the first, in a run whose `eval_interval` is `auto`: at most."""
 
 
 @dataclass(frozen=True)
@@ -209,11 +210,16 @@ def _settle(tables: dict[str, Any], rows: int, validated: bool) -> None:
         # Of the values that may still turn out wrong only the sound ones count here.
         batch, epochs, most = (_positive(train.get(key)) for key in ("batch_size", "epochs", "max_steps"))
         steps = -(-rows // (batch or TrainConfig().batch_size)) * (epochs or 1)
-        train["eval_every"] = max(1, min(steps, most or steps) // _EVALUATIONS)
+        train["eval_every"] = usual_interval(min(steps, most or steps))
     if train.get("eval_every"):
         train.setdefault("save_every", train["eval_every"])
     if (_positive(evaluation.get("samples")) or 1) > 1:
         evaluation.setdefault("temperature", 1.0)
+
+
+def usual_interval(steps: int) -> int:
+    """Steps between validations where nobody says: at most ten of them after the first."""
+    return max(1, math.ceil(steps / _EVALUATIONS))
 
 
 def _positive(value: Any) -> int | None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from strop.api.openai.translate import usual_interval
 from strop.types import Json
 
 # Measured on two CPU cores with the example job: the update takes so many times what sampling
@@ -25,7 +26,7 @@ class Work:
     max_steps: int | None = None
     validation_rows: int = 0
     eval_every: int | None = None
-    """Steps; None for the server's own choice, ten times in all."""
+    """Steps; None for the server's own choice."""
     eval_samples: int = 1
     workers: int = 2
 
@@ -45,7 +46,7 @@ class Work:
         """How often the held-out rows are answered: before the first step, between, and at the end."""
         if not self.validation_rows or self.eval_every == 0:
             return 0
-        every = self.eval_every or max(1, self.steps // 10)
+        every = self.eval_every or usual_interval(self.steps)
         return 1 + math.ceil(self.steps / every)
 
 

@@ -84,13 +84,13 @@ MAIN = (
         "train.save_every",
         "Save checkpoint every",
         "Steps. A checkpoint can be deployed, compared, and trained further.",
-        empty="once an epoch",
+        empty="with each validation, else once an epoch",
     ),
     Parameter(
         "train.eval_every",
         "Validate every",
         "Steps between validations on the held-out rows; 0 turns them off.",
-        empty="ten times in all",
+        empty="up to ten times in all",
         only="validation",
     ),
 )

@@ -40,7 +40,11 @@ class ModelStep:
         self._room, self._known = room, await run.io_bound(catalogue) or []
         with tag("section", "s-card", 'aria-labelledby="base"'):
             tag_text("h2", "Base model", props='id="base"')
-            text(f"Largest device: {room.name}, {room.gb:.0f} GB.", "s-muted")
+            text(
+                f"Largest device: {room.name}, {room.gb:.0f} GB. Memory here is that of weights and optimizer; "
+                "what answers of your length add is in the review.",
+                "s-muted",
+            )
             self._models = tag("div")
             self._draw_models()
             with tag("div", "s-fields s-wide-fields"):
