@@ -171,7 +171,7 @@ export default {
         reward: run?.reward ?? null,
         step: job.progress?.step ?? run?.step ?? 0,
         total: job.progress?.total_steps ?? run?.total_steps ?? null,
-        seconds_left: job.progress?.seconds_left ?? run?.seconds_left ?? null,
+        seconds_left: job.status === "running" ? (job.progress?.seconds_left ?? run?.seconds_left ?? null) : null,
       };
     },
 

@@ -51,7 +51,7 @@ class Board:
                 return
             with tag("div", "s-table-wrap"), tag("table", "s-table"):
                 with tag("thead"), tag("tr"):
-                    for name in ("Name", "Source", "Status", "Memory", "In flight", "Tokens", "Last used", ""):
+                    for name in ("Name", "Status", "Memory", "In flight", "Tokens", "Last used", ""):
                         tag_text("th", name)
                 with tag("tbody", props="data-list"):
                     for deployment in found:
@@ -60,9 +60,10 @@ class Board:
     def _row(self, deployment: Deployment) -> None:
         engine = deployment.engine
         with tag("tr"):
-            tag_text("td", deployment.name, "mono")
             with tag("td"):
-                text(deployment.source, "s-clip s-muted")
+                text(deployment.name, "s-clip mono")
+                if deployment.source != deployment.name:
+                    text(deployment.source, "s-clip s-small s-muted")
             with tag("td"):
                 badge(str(deployment.state))
                 if deployment.reason:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from nicegui import run, ui
 
 from strop.api.evaluation_request import EvaluationRequest, new_evaluation
+from strop.api.services import Services
 from strop.errors import InvalidRequest, StropError
 from strop.store import queries
 from strop.store.rewards import RewardStore
@@ -46,9 +47,9 @@ class Form:
 
     def __init__(self, checkpoint: str, names: list[str]) -> None:
         given = services()
-        self._values: dict[str, Any] = {"model": checkpoint, "job_id": _job_of(checkpoint) if checkpoint else None}
+        self._values: dict[str, Any] = {"model": checkpoint}
         self._numbers: dict[str, float | None] = {"eval.samples": 4, "eval.temperature": 1, _TOKENS: 256, "limit": None}
-        datasets = {found.id: f"{found.name} ({found.rows or '?'} rows)" for found in all_datasets(given)}
+        self._known = _rows(given)
         rewards = [found.name for found in RewardStore(given.database, given.folder).list(limit=MANY)]
         jobs = {job.id: job.name for job in given.jobs.list(limit=MANY)}
         with tag("form", "s-column s-form") as form:
@@ -59,21 +60,34 @@ class Form:
                     tag_text("summary", "A model elsewhere, behind an OpenAI-compatible endpoint")
                     self._elsewhere = ProviderChoice(model)
             with _part("Rows"):
-                data = choice_field("Dataset", datasets, None, self._keep("dataset_id"))
-                data.props("use-input input-debounce=0 fill-input hide-selected")
+                hint = "Rows that the model was not trained on."
+                self._data = choice_field("Dataset", self._known, None, self._keep("dataset_id"), hint=hint)
+                self._data.props("use-input input-debounce=0 fill-input hide-selected")
                 with tag("div", "s-fields"):
                     numbers = {name: self._number(name, label, hint) for name, (label, hint) in _NUMBERS.items()}
             with _part("Rewards"), tag("div", "s-fields s-wide-fields"):
-                job = choice_field("As in job", jobs, self._values["job_id"], self._keep("job_id"))
+                hint = "Its rewards, and what else it says of answers."
+                job = choice_field("As in job", jobs, None, self._follow, hint=hint)
                 job.props("clearable")
                 own = choice_field("Rewards", rewards, [], self._keep("rewards"), hint=_INSTEAD, several=True)
             self._others = Complaint()
-            self._control = button("Start", lambda: None, "primary").props("type=submit")
-        self._fields: dict[str, Complaining] = {
-            **{"model": model, "dataset_id": data, "job_id": job, "rewards": own},
-            **numbers,
-        }
+            with tag("div", "s-row"):
+                self._control = button("Start", lambda: None, "primary").props("type=submit")
+        self._tokens = numbers[_TOKENS]
+        chosen = {"model": model, "dataset_id": self._data, "job_id": job, "rewards": own}
+        self._fields: dict[str, Complaining] = {**chosen, **numbers}
         form.on("submit.prevent", self._start, args=[])
+        job.value = _job_of(checkpoint) if checkpoint else None
+
+    def _follow(self, job_id: str | None) -> None:
+        """Take over what a job says: its held-out rows, and how long answers may be."""
+        self._values["job_id"] = job_id
+        if job_id is None:
+            return
+        job = services().jobs.get(job_id)
+        if not self._data.value:
+            self._data.value = _key_of(job.validation_file, self._known)
+        self._tokens.value = job.config.sampling.max_completion_tokens
 
     def _keep(self, name: str) -> Callable[[Any], None]:
         def kept(value: Any) -> None:
@@ -81,7 +95,7 @@ class Form:
 
         return kept
 
-    def _number(self, name: str, label: str, hint: str) -> Complaining:
+    def _number(self, name: str, label: str, hint: str) -> ui.number:
         def kept(value: float | None) -> None:
             self._numbers[name] = value
 
@@ -99,7 +113,7 @@ class Form:
 
     def _show(self, found: dict[str, str]) -> None:
         """Each fault where it belongs: at the field whose name it begins with, or below them all."""
-        left = dict(found)
+        left = {"dataset_id" if name == "file_id" else name: message for name, message in found.items()}
         for name, field in self._fields.items():
             mine = [fault for fault in left if fault == name or fault.startswith((f"{name}.", f"{name}["))]
             complain(field, "; ".join(left.pop(fault) for fault in mine))
@@ -120,13 +134,35 @@ class Form:
         return EvaluationRequest.model_validate(
             {
                 "model": {"model": name, **elsewhere} if elsewhere else name,
-                "dataset_id": self._values["dataset_id"],
+                **_named(self._values["dataset_id"]),
                 "job_id": self._values["job_id"] or None,
                 "rewards": [{"name": reward, "reward": reward} for reward in self._values.get("rewards") or ()] or None,
                 "limit": self._numbers["limit"],
                 **tables,
             }
         )
+
+
+def _rows(given: Services) -> dict[str, str]:
+    """What can be answered: data sets, and files of jobs that no data set holds."""
+    datasets = all_datasets(given)
+    held = {dataset.file_id for dataset in datasets}
+    files = [file for file in given.files.list(purpose="fine-tune") if file.rows and file.id not in held]
+    return {
+        **{dataset.id: f"{dataset.name} ({dataset.rows or 0:,} rows)" for dataset in datasets},
+        **{file.id: f"{file.filename} ({file.rows:,} rows)" for file in files},
+    }
+
+
+def _key_of(file_id: str | None, known: Mapping[str, str]) -> str | None:
+    """What stands for a file among the rows that are known."""
+    if file_id is None or file_id in known:
+        return file_id
+    return next((one.id for one in all_datasets(services()) if one.file_id == file_id), None)
+
+
+def _named(rows: str) -> dict[str, str]:
+    return {"dataset_id" if rows.startswith("ds_") else "file_id": rows}
 
 
 def _whole(value: float) -> float:
