@@ -55,7 +55,7 @@ class Board:
                 return
             with tag("div", "s-table-wrap"), tag("table", "s-table"):
                 with tag("thead"), tag("tr"):
-                    for name in ("", "Name", "Model", "Status", "Rows", "Reward", "Passes", "Created", ""):
+                    for name in ("", "Name", "Status", "Rows", "Reward", "Passes", "Created", ""):
                         tag_text("th", name)
                 with tag("tbody", props="data-list"):
                     for entry in found:
@@ -68,7 +68,8 @@ class Board:
                 box.props(f'dense aria-label="Compare {entry.name}"')
             with tag("td"):
                 ui.link(entry.name, f"/evaluations/{entry.id}").props("data-item").classes("s-clip")
-            tag_text("td", entry.model, "s-muted")
+                if entry.model not in entry.name:
+                    text(entry.model, "s-clip s-small s-muted")
             with tag("td"):
                 badge(entry.status)
                 if entry.reason:

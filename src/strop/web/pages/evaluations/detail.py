@@ -201,7 +201,7 @@ class Rows:
             for row in found.data:
                 _side_by_side([("", row)], None)
             if not found.data and after is None:
-                tag_text("p", "No row here.", "s-empty")
+                tag_text("p", "No row here yet." if not self._search.value else "No row matches.", "s-empty")
 
 
 def _side_by_side(columns: Sequence[tuple[str, RowObject]], change: float | None) -> None:
@@ -209,7 +209,7 @@ def _side_by_side(columns: Sequence[tuple[str, RowObject]], change: float | None
     first = columns[0][1]
     with tag("article", "s-card"):
         with tag("div", "s-row"):
-            tag_text("h3", f"Row {first.row}", "s-grow")
+            tag_text("h3", f"Line {first.line}", "s-grow").props["title"] = f"row {first.row}"
             if change is not None:
                 tag_text("span", f"{change:+.3f}", "mono")
         for message in first.prompt:
@@ -220,9 +220,10 @@ def _side_by_side(columns: Sequence[tuple[str, RowObject]], change: float | None
                 with tag("div", "s-column"):
                     worth = row.failure or ("–" if row.reward is None else f"{row.reward:.3f}")
                     text(f"{model} {worth}, {row.passed} of {row.samples} pass", "s-small s-muted")
-                    for answer in row.answers:
-                        content = str(answer.messages[-1]["content"]) if answer.messages else ""
-                        reward = "–" if answer.reward is None else f"{answer.reward:.2f}"
-                        with tag("div", "s-turn s-turn--assistant"):
-                            text(reward, "mono s-small s-muted")
-                            tag_text("pre", content)
+                    with tag("div", "s-answers"):
+                        for answer in row.answers:
+                            content = str(answer.messages[-1]["content"]) if answer.messages else ""
+                            reward = "–" if answer.reward is None else f"{answer.reward:.2f}"
+                            with tag("div", "s-turn s-turn--assistant"):
+                                text(reward, "mono s-small s-muted")
+                                tag_text("pre", content, props='tabindex="0" aria-label="Answer"')
