@@ -29,6 +29,12 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+// Where the places do not fit beside each other, the present one is moved into sight.
+addEventListener("load", () => {
+  const place = document.querySelector(".s-nav [aria-current]");
+  if (place) place.parentElement.scrollLeft = place.offsetLeft - place.parentElement.offsetLeft - 24;
+});
+
 // What a page shows stands in its address: back and forward build it again from there.
 let shown = location.pathname + location.search;
 for (const name of ["pushState", "replaceState"]) {
