@@ -31,16 +31,17 @@ HIDE = """
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     data = tmp_path_factory.mktemp("server") / "data"
-    folder = tmp_path_factory.mktemp("runs") / "case"
-    _record(folder)
-    imported = strop("runs", "import", folder, "--data-dir", data)
-    assert imported.returncode == 0, imported.stderr
+    for name in ("another-run", "a-run-with-a-name-that-is-far-too-long-for-one-line-on-a-phone"):
+        folder = tmp_path_factory.mktemp("runs") / "case"
+        _record(folder, name)
+        imported = strop("runs", "import", folder, "--data-dir", data)
+        assert imported.returncode == 0, imported.stderr
     with serving(data) as started:
         yield started
 
 
-def _record(folder: Path) -> None:
-    run = new_run(folder, "a-run-with-a-name-that-is-far-too-long-for-one-line-on-a-phone")
+def _record(folder: Path, name: str) -> None:
+    run = new_run(folder, name)
     for step in range(1, STEPS + 1):
         lines = [
             rollout_line(
@@ -174,11 +175,26 @@ def test_a_tab_keeps_nobody_out(
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+@pytest.mark.parametrize("look", [{}, {"scheme": "dark"}, {"width": 390}], ids=["light", "dark", "phone"])
+def test_runs_are_drawn_over_each_other(
+    look: dict[str, Any], watched: Callable[..., Watched], server: ServerProcess
+) -> None:
+    page = watched(**look).page
+    _open(page, server.url)
+    page.get_by_label("Compare another-run").check()
+    page.get_by_label("Compare a-run-with").check()
+    page.get_by_role("button", name="Compare 2").click()
+    page.wait_for_url("**/compare?run=run_*&run=run_*")
+    page.locator(".s-chart-canvas canvas").first.wait_for()
+    assert violations(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
 def test_a_hidden_page_asks_for_nothing(watched: Callable[..., Watched], server: ServerProcess) -> None:
     page = watched().page
     page.add_init_script(HIDE)
     _open(page, server.url)
-    page.locator("[data-item]").wait_for()
+    page.locator("[data-item]").first.wait_for()
     with page.expect_request("**/v1/**"):
         pass  # a page that is seen keeps up
     page.evaluate("window.asHidden = true")
