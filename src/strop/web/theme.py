@@ -10,6 +10,8 @@ from nicegui import app, ui
 from nicegui.element import Element
 from nicegui.elements.mixins.text_element import TextElement
 
+from strop.errors import StropError
+
 PLACES = (
     ("Jobs", "/"),
     ("Datasets", "/datasets"),
@@ -55,6 +57,7 @@ THEMES = (Theme("System", None), Theme("Light", False), Theme("Dark", True))
 def page(title: str, place: str = "") -> Iterator[None]:
     """The frame of a page. Inside it, the page's own content is built; `place` is its entry in the header."""
     ui.page_title(f"{title} · strop")
+    ui.on_exception(once(failed))
     dark = ui.dark_mode(chosen_theme().dark)
     with ui.context.client.layout as layout:  # beside Quasar's <main>, which holds the content
         with tag("div", "s-top") as top:
@@ -162,6 +165,22 @@ def since(seconds: float) -> Element:
 def failed(message: str) -> None:
     """Say that what a person asked for did not work, and leave it standing until it was read."""
     ui.notify(message, type="negative", timeout=0, close_button="Close", multi_line=True, position="bottom")
+
+
+def once(say: Callable[[str], None]) -> Callable[[Exception], None]:
+    """Tell a person what a handler of events did not catch: the same thing once, however often a timer meets it."""
+    told: set[str] = set()
+
+    def tell(error: Exception) -> None:
+        unforeseen = (
+            f"This went wrong in a way that nobody foresaw ({type(error).__name__}); the server's log says more"
+        )
+        message = error.message if isinstance(error, StropError) else unforeseen
+        if message not in told:
+            told.add(message)
+            say(message)
+
+    return tell
 
 
 async def confirm(question: str, consequence: str, action: str) -> bool:

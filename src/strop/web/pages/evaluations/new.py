@@ -135,7 +135,7 @@ class Form:
             {
                 "model": {"model": name, **elsewhere} if elsewhere else name,
                 **_named(self._values["dataset_id"]),
-                "job_id": self._values["job_id"] or None,
+                "job_id": self._values.get("job_id") or None,
                 "rewards": [{"name": reward, "reward": reward} for reward in self._values.get("rewards") or ()] or None,
                 "limit": self._numbers["limit"],
                 **tables,
