@@ -118,7 +118,8 @@ class Endpoint:
                 last = again
             tries += 1
             pause = self._pause(tries) if last.pause is None else last.pause
-            if time.monotonic() + pause > deadline:
+            # A try in the last moment could only fail, and hide why the one before it did.
+            if time.monotonic() + pause > deadline - self._settings.config.timeout_s / 10:
                 break
             await asyncio.sleep(pause)
         raise self._unanswered(f"{last} ({tries} {'try' if tries == 1 else 'tries'})")
