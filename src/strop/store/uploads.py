@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 from strop.errors import Conflict, InvalidRequest, NotFound, TooLarge
 from strop.store.datafolder import DataFolder
+from strop.store.datasets import ENDED
 from strop.store.db import Database
 from strop.store.files import sync_folder
 from strop.store.ids import new_id
@@ -27,7 +28,6 @@ ROWS = "fine-tune"
 """Purpose of files whose rows are checked."""
 MAX_FILES = 10_000
 MAX_FILENAME = 255
-_ENDED = ("succeeded", "failed", "cancelled")
 _STAGED = ".upload-"
 
 Check = Callable[[Path, str], int]
@@ -202,7 +202,7 @@ def _user(connection: sa.Connection, file_id: str) -> str | None:
         return f"data set {named}"
     of_job = sa.or_(jobs.c.training_file == file_id, jobs.c.validation_file == file_id)
     for table, uses in ((jobs, of_job), (evaluations, evaluations.c.spec.contains(file_id))):
-        found = connection.scalar(sa.select(table.c.id).where(uses, table.c.status.not_in(_ENDED)).limit(1))
+        found = connection.scalar(sa.select(table.c.id).where(uses, table.c.status.not_in(ENDED)).limit(1))
         if found is not None:
             return str(found)
     return None

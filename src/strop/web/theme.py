@@ -67,6 +67,13 @@ def page(title: str, place: str = "") -> Iterator[None]:
         yield
 
 
+def missing(place: str, message: str) -> None:
+    """The page of something that is not there; `message` says what."""
+    with page("Not found", place):
+        tag_text("h1", "Not found")
+        tag_text("p", message, "s-empty")
+
+
 def _header(place: str, dark: ui.dark_mode) -> None:
     with tag("a", "s-skip", 'href="#main"'):
         text("Skip to the content")

@@ -22,6 +22,7 @@ from strop.api.strop import curves, explorer, findings, live, runfiles
 from strop.config import parse_config
 from strop.errors import Conflict, InvalidRequest
 from strop.store import queries
+from strop.store.datasets import ENDED
 from strop.store.queries.live import sparklines, stamp, stamps
 from strop.store.queries.progress import progress
 from strop.store.recorder import summary
@@ -37,7 +38,6 @@ State = Literal["starting", "running", "interrupted", "paused", "failed", "succe
 
 SPARKLINE_POINTS = 32
 _SHOWN_BYTES = 256 * 1024
-_ENDED = ("succeeded", "failed", "cancelled")
 
 
 class RunObject(Answer):
@@ -176,7 +176,7 @@ def get_run(run_id: RunId, services: Provided, cached: Cached) -> RunDetails | R
 def forget_run(run_id: RunId, services: Provided) -> Deleted:
     """Drop a run from the lists. Its folder stays, and can be imported again."""
     with services.database.read() as connection:
-        unfinished = sa.select(jobs.c.id).where(jobs.c.run_id == run_id, jobs.c.status.not_in(_ENDED))
+        unfinished = sa.select(jobs.c.id).where(jobs.c.run_id == run_id, jobs.c.status.not_in(ENDED))
         job = connection.scalar(unfinished)
     if job is not None:
         raise Conflict(f"{run_id} belongs to {job}, which is not finished; cancel that one first")

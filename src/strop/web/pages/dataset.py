@@ -22,7 +22,7 @@ from strop.web.models import model_names
 from strop.web.numbers import size
 from strop.web.prompts import PromptCheck
 from strop.web.rows import RowPages
-from strop.web.theme import button, confirm, failed, page, since, tag, tag_text, text
+from strop.web.theme import button, confirm, failed, missing, page, since, tag, tag_text, text
 
 USUAL_LIMIT = 512
 
@@ -33,9 +33,7 @@ async def dataset_page(dataset_id: str) -> None:
     try:
         dataset = await run.io_bound(get_dataset, dataset_id, services())
     except StropError as error:
-        with page("Not found", "Datasets"):
-            tag_text("h1", "Not found")
-            tag_text("p", f"{error.message}. It may have been deleted.", "s-empty")
+        missing("Datasets", f"{error.message}. It may have been deleted.")
         return
     assert dataset is not None
     with page(dataset.name, "Datasets"):

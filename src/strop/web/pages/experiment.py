@@ -13,7 +13,7 @@ from strop.web.context import Address, services
 from strop.web.pages.tabs import checkpoints, files, metrics, overview, rollouts
 from strop.web.pages.tabs.header import Header
 from strop.web.pages.tabs.subject import Subject
-from strop.web.theme import page, tag_text
+from strop.web.theme import missing, page, tag_text
 
 REFRESH_S = 2.0
 
@@ -43,9 +43,7 @@ def experiment_page(name: str) -> None:
     try:
         subject = Subject.find(services(), name)
     except NotFound as error:
-        with page("Not found", "Jobs"):
-            tag_text("h1", "Not found")
-            tag_text("p", f"{error.message}. It may have been deleted.", "s-empty")
+        missing("Jobs", f"{error.message}. It may have been deleted.")
         return
     with page(subject.name, "Jobs"):
         header = Header(subject)

@@ -27,7 +27,7 @@ from strop.web.forms import ask, choice_field, text_field
 from strop.web.reward_test import RewardTest
 from strop.web.secrets_field import SecretsField
 from strop.web.starters import content, pretty
-from strop.web.theme import button, confirm, failed, page, since, tag, tag_text, text
+from strop.web.theme import button, confirm, failed, missing, page, since, tag, tag_text, text
 
 
 @ui.page("/rewards/{reward_id}")
@@ -37,9 +37,7 @@ async def reward_page(reward_id: str) -> None:
         reward = await run.io_bound(get_reward, reward_id, services())
         versions = await run.io_bound(list_versions, reward_id, services())
     except StropError as error:
-        with page("Not found", "Rewards"):
-            tag_text("h1", "Not found")
-            tag_text("p", f"{error.message}. It may have been deleted.", "s-empty")
+        missing("Rewards", f"{error.message}. It may have been deleted.")
         return
     assert reward is not None and versions is not None
     with page(reward.name, "Rewards"):

@@ -18,7 +18,7 @@ from strop.api.strop.evaluations import (
 from strop.errors import StropError
 from strop.web.context import Address, services
 from strop.web.pages.evaluations.figures import bars, interval
-from strop.web.theme import badge, button, facts, failed, page, tag, tag_text, text
+from strop.web.theme import badge, button, facts, failed, missing, page, tag, tag_text, text
 
 REFRESH_S = 2.0
 PAGE_ROWS = 20
@@ -92,9 +92,7 @@ def evaluation_page(evaluation_id: str) -> None:
     try:
         entry = evaluation_object(services().evaluations.get(evaluation_id), services())
     except StropError as error:
-        with page("Not found", "Evaluations"):
-            tag_text("h1", "Not found")
-            tag_text("p", error.message, "s-empty")
+        missing("Evaluations", error.message)
         return
     with page(entry.name, "Evaluations"):
         _Live(entry, address)
