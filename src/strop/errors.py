@@ -4,6 +4,7 @@
     ├── ConfigError             a configuration that cannot be run
     ├── DataError               a data file with faults, each with its line
     ├── ModelError              a model that cannot be found, loaded or trained
+    │   └── ContextOverflow     a conversation that no longer fits into the model's positions
     ├── RewardError             a reward function that cannot be loaded
     ├── TooManyFailures         more groups failed than the configuration allows
     ├── TrainingDiverged        several steps in a row without a finite loss and gradient
@@ -55,6 +56,12 @@ class ModelError(StropError):
     """A model that cannot be found, loaded or trained."""
 
     code = "invalid_model"
+
+
+class ContextOverflow(ModelError):
+    """A conversation that no longer fits into the model's positions: it ends a rollout, never a run."""
+
+    code = "context_overflow"
 
 
 class RewardError(StropError):

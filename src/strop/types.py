@@ -22,6 +22,10 @@ class StopReason(StrEnum):
     """The model ended its turn, or wrote one of the stop strings."""
     LENGTH = "length"
     """The limit on completion tokens was reached: the answer is cut off."""
+    CONTEXT = "context"
+    """The conversation no longer fits into the model's positions. Of rollouts only."""
+    MAX_TURNS = "max_turns"
+    """The limit on assistant turns was reached. Of rollouts only."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,69 @@ class Completion:
     entropies_T: tuple[float, ...]
     """Entropy in nats of the distribution that each id was drawn from."""
     stop_reason: StopReason
+
+
+@dataclass(frozen=True)
+class TurnTokens:
+    """The exact tokens of an assistant turn, from a back end that knows them."""
+
+    input_ids_T: tuple[int, ...]
+    """Ids between what the segment held before and the sampled ones; in the first turn of a
+    segment its whole prompt."""
+    token_ids_T: tuple[int, ...]
+    """The sampled ids, an end-of-turn token included."""
+    logprobs_T: tuple[float, ...]
+    """Log-probability of each sampled id at the sampling temperature."""
+    entropies_T: tuple[float, ...] | None = None
+    """Entropy in nats of each distribution that was sampled from; None where the back end does not tell."""
+    new_segment: bool = False
+    """Whether the prompt did not extend the ids so far: a template that rewrites history does that."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One assistant turn, and what the environment answered it with."""
+
+    message: Message
+    """What the model said, tool calls parsed."""
+    stop_reason: StopReason
+    length: int
+    """Number of sampled tokens, as the back end counted them."""
+    tokens: TurnTokens | None = None
+    """None where the back end tells only text."""
+    version: int | None = None
+    """Version of the policy that sampled it; None where the back end does not tell."""
+    seconds: float = 0.0
+    """Time that sampling took."""
+    observations: tuple[Message, ...] = ()
+    """Tool results or a user's message that came next."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """A conversation that a completer is asked to go on with."""
+
+    messages: tuple[Message, ...]
+    """Prompt and all turns so far, observations included."""
+    tools: tuple[Mapping[str, Json], ...] = ()
+    """Function schemas offered to the model, in OpenAI's form."""
+    ids_T: tuple[int, ...] = ()
+    """Every id of the current segment, prompt included; empty before the first turn."""
+    where: str = "messages"
+    """Names the conversation in errors, such as `line 17`."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A token sequence as the trainer sees it: one prompt and what followed it."""
+
+    prompt_ids_T: tuple[int, ...]
+    token_ids_T: tuple[int, ...]
+    """Ids after the prompt: sampled ones, and what the environment put between."""
+    sampled_mask_T: tuple[bool, ...]
+    """True exactly for the ids that the sampler returned: only those are trained on."""
+    logprobs_T: tuple[float, ...]
+    """Log-probability under the sampler; 0.0 where not sampled."""
 
 
 @dataclass(frozen=True)
@@ -231,6 +298,17 @@ class Sampler(Protocol):
 
     async def sample(self, prompt_ids: Sequence[int], count: int, params: SamplingParams) -> list[Completion]:
         """`count` completions of one prompt."""
+
+
+class Completer(Protocol):
+    """Turns a conversation into assistant turns: the policy of this process, a model server, any endpoint."""
+
+    async def complete(self, context: Context, count: int, params: SamplingParams) -> Sequence[Turn | Failure]:
+        """`count` independent next turns of one conversation, in a fixed order.
+
+        A turn that the back end could not produce is a Failure. Raises ContextOverflow where the
+        conversation leaves no room for a token, and ConfigError for what no row would get past.
+        """
 
 
 class Environment(Protocol):
