@@ -11,7 +11,7 @@ from strop.serve.stepper import Drawn, Progress
 from strop.serve.transcript import Piece, Transcript
 from strop.serve.vocabulary import Vocabulary
 from strop.serve.wire import MAX_COUNT, MAX_TOP_LOGPROBS, ChatRequest, Delta, Done, Event, Finished
-from strop.types import SamplingParams
+from strop.types import SamplingParams, StopReason
 
 # Where neither the request nor the model names a limit.
 _DEFAULT_TOKENS = 4096
@@ -89,7 +89,7 @@ class Generation:
             yield from self._delta(index, self._transcripts[index].piece())
         for index, reason in progress.ended:
             yield from self._delta(index, self._transcripts[index].rest())
-            yield Finished(index, reason.value, self._counts[index])
+            yield Finished(index, "length" if reason is StopReason.LENGTH else "stop", self._counts[index])
             self.unfinished -= 1
         if not self.unfinished:
             yield Done(self._prompt_tokens, sum(self._counts))
