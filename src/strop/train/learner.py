@@ -57,8 +57,8 @@ class Learner:
         Its tokens stay in the denominator, so that leaving it out changes nothing but time.
         """
         totals = StepTotals(
-            tokens=sum(rollout.length for sample in samples for rollout in sample.rollouts),
-            sequences=sum(len(sample.rollouts) for sample in samples),
+            tokens=sum(sum(segment.sampled_mask_T) for sample in samples for segment in sample.segments),
+            sequences=len({number for sample in samples for number in sample.rollouts_G}),
             max_tokens=self._config.sampling.max_completion_tokens,
         )
         useful = [sample for sample in samples if self._reference is not None or any(sample.advantages_G)]

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from strop.config import RunConfig
 from strop.data.rows import MAX_SHOWN, fingerprint, load_files
 from strop.errors import DataError
-from strop.types import Chat, Row
+from strop.policy.chat import ChatTemplate
+from strop.types import Row
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class RunData:
     """Of the training file: another one on resuming is refused."""
 
 
-def load_data(config: RunConfig, chat: Chat, say: Callable[[str], None]) -> RunData:
+def load_data(config: RunConfig, chat: ChatTemplate, say: Callable[[str], None]) -> RunData:
     """Load the files of `[data]`, refuse overlap, drop and count prompts over the limit.
 
     DataError when a file has faults, or nothing is left to train on.
@@ -43,7 +44,7 @@ def load_data(config: RunConfig, chat: Chat, say: Callable[[str], None]) -> RunD
     return RunData(kept, kept_validation, dropped, fingerprint(train))
 
 
-def fitting(rows: Sequence[Row], file: str, chat: Chat, limit: int) -> tuple[list[Row], int]:
+def fitting(rows: Sequence[Row], file: str, chat: ChatTemplate, limit: int) -> tuple[list[Row], int]:
     """The rows whose prompt has at most `limit` tokens, and how many have more.
 
     DataError lists the rows whose messages the chat template refuses.

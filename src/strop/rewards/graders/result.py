@@ -11,7 +11,7 @@ from strop.rewards.graders.base import Grade, Usage
 from strop.rewards.graders.function import GraderFunction
 from strop.rewards.graders.shapes import Grader, Multi
 from strop.rewards.payload import sample_payload
-from strop.types import Failure, Json, Message, Rollout, Step, StopReason
+from strop.types import Failure, Json, Message, Rollout, StopReason, Turn
 
 FLAGS = (
     "formula_parse_error",
@@ -114,7 +114,7 @@ async def run_grader(
 def sample_of(text: str) -> dict[str, Json]:
     """A sample whose only turn is this text."""
     message = Message("assistant", text)
-    return sample_payload(Rollout(0, (message,), (Step(text),), (), (), (), None, StopReason.STOP))
+    return sample_payload(Rollout(0, (Turn(message, StopReason.STOP, 0),), StopReason.STOP))
 
 
 def _result(grader: Grader, grade: Grade, seconds: float) -> GraderResult:

@@ -1,4 +1,4 @@
-"""The models that evaluations ask, ready to play rows: of this machine, of the server, or remote."""
+"""The models that evaluations measure, ready to play: of this machine, of the server, or remote."""
 
 from __future__ import annotations
 
@@ -10,36 +10,38 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from strop.completers.endpoint import EndpointCompleter
 from strop.config import RunConfig
 from strop.envs.endpoint import open_client
-from strop.envs.remote import ChatEnvironment
-from strop.envs.single_turn import SingleTurn
+from strop.envs.registry import open_environment
 from strop.errors import ConfigError, DataError
 from strop.evals.spec import Target
 from strop.policy.chat import ChatTemplate
+from strop.policy.completer import LocalCompleter
 from strop.policy.sampler import Engine, LocalSampler
+from strop.rollout import Player
 from strop.serve.client import EngineClient
-from strop.types import Environment, Row
+from strop.types import Completer, Row
 from strop.worker.data import fitting
-from strop.worker.deployed import DeployedEnvironment
+from strop.worker.deployed import DeployedCompleter
 from strop.worker.models import load_model
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A model, and the rows that it can be asked."""
+class EvalTarget:
+    """A model in its environment, and the rows that it can be asked."""
 
     label: str
-    environment: Environment
+    player: Player
     rows: Sequence[Row]
 
 
 @asynccontextmanager
-async def open_subject(
+async def open_target(
     target: Target, rows: Sequence[Row], data: str, config: RunConfig, say: Say, guarded: bool
-) -> AsyncIterator[Subject]:
+) -> AsyncIterator[EvalTarget]:
     """Load or reach a model. `data` names the rows in errors; `guarded` is for addresses that
     somebody else wrote: some are refused then, and proxies are not used.
 
@@ -47,20 +49,21 @@ async def open_subject(
     """
     if target.kind == "remote":
         async with open_client(target.base_url or "", _key(target), _guarded_http() if guarded else None) as client:
-            yield Subject(target.shown, ChatEnvironment(client, target.source, target.concurrency), rows)
+            completer = EndpointCompleter(client, target.source, target.concurrency)
+            yield EvalTarget(target.shown, player_of(config, completer), rows)
     elif target.kind == "deployment":
         engine = EngineClient(Path(target.socket or ""))
         try:
-            environment = DeployedEnvironment(engine, target.name or "", target.source, config.sampling.template)
-            await environment.load()
-            yield Subject(target.shown, environment, rows)
+            deployed = DeployedCompleter(engine, target.name or "", target.source, config.sampling.template)
+            await deployed.load()
+            yield EvalTarget(target.shown, player_of(config, deployed), rows)
         finally:
             await engine.close()
     else:
         yield _local(target, rows, data, config, say)
 
 
-def _local(target: Target, rows: Sequence[Row], data: str, config: RunConfig, say: Say) -> Subject:
+def _local(target: Target, rows: Sequence[Row], data: str, config: RunConfig, say: Say) -> EvalTarget:
     policy, found = load_model(target.source, config.device, say)
     chat = ChatTemplate(policy.tokenizer, policy.name, config.sampling.template)
     limit = config.sampling.max_prompt_tokens
@@ -69,8 +72,13 @@ def _local(target: Target, rows: Sequence[Row], data: str, config: RunConfig, sa
         say(f"{dropped} prompts are longer than {limit} tokens: dropped")
     if not kept:
         raise DataError(f"{data}: no prompt fits into sampling.max_prompt_tokens = {limit}")
-    environment = SingleTurn(chat, LocalSampler(Engine(policy, config.sampling.max_concurrent)))
-    return Subject(target.label or found.label, environment, kept)
+    completer = LocalCompleter(policy, chat, LocalSampler(Engine(policy, config.sampling.max_concurrent)))
+    return EvalTarget(target.label or found.label, player_of(config, completer), kept)
+
+
+def player_of(config: RunConfig, completer: Completer) -> Player:
+    """A completer in the environment that the configuration names."""
+    return Player(completer, open_environment(config.environment), config.environment.max_turns)
 
 
 def _guarded_http() -> Any:

@@ -1,8 +1,8 @@
-"""Rows answered by a model behind an OpenAI-compatible endpoint: a provider's, or one of your own.
+"""The completer of any OpenAI-compatible endpoint: a provider's, or one of your own.
 
-Only text comes back, so rollouts have no token ids, and the length that the server counted. What
-the endpoint does wrong (limits, errors, silence) is retried, then a `Failure` on the rollout: it
-says nothing about the model, and is never a score.
+Only text comes back, so turns have no token ids, and the length that the server counted. What
+the endpoint does wrong (limits, errors, silence) is retried, then becomes a `Failure`: it says
+nothing about the model, and is never a score.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from strop.envs.endpoint import reason, said
-from strop.envs.text_only import text_rollout, unanswered
 from strop.errors import ConfigError, StropError, Unavailable
 from strop.seeds import derive_seed
-from strop.types import Failure, Group, Message, Rollout, Row, SamplingParams, StopReason, ToolCall
+from strop.text import text_turn
+from strop.types import Context, Failure, Message, SamplingParams, StopReason, ToolCall, Turn
 
 try:
     import openai
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 CALL_TIMEOUT_S = 900.0
 """One call with all its retries: a server that drips is cut off too."""
-HOPELESS_ROWS = 20
-"""After so many failed rows in a row, the endpoint is taken to be down."""
+MAX_FAILED_CALLS = 20
+"""After so many calls in a row without any answer, the endpoint is taken to be down."""
 _MAX_STOPS = 4
 """OpenAI takes no more; what is over is cut off here."""
 
 
-class ChatEnvironment:
-    """An `Environment` over chat completions of one model. Close the client when done."""
+class EndpointCompleter:
+    """A `Completer` over chat completions of one model. Close the client when done."""
 
     def __init__(self, client: AsyncOpenAI, model: str, concurrency: int = 16) -> None:
         """At most `concurrency` calls are under way at a time."""
@@ -48,42 +48,42 @@ class ChatEnvironment:
         self._several = True
         self._failed_in_a_row = 0
 
-    async def play(self, row: Row, count: int, params: SamplingParams) -> Group:
-        """`count` answers to a row, not scored yet; those that did not come have a failure.
+    async def complete(self, context: Context, count: int, params: SamplingParams) -> list[Turn | Failure]:
+        """`count` next turns, or failures for those that did not come.
 
         Raises ConfigError where the endpoint refuses key or model, and Unavailable after many
-        rows without any answer.
+        calls without any answer.
         """
-        found = await self._answers(row, count, params)
-        # A server that refuses a row is there.
+        found = await self._answers(context, count, params)
+        # A server that refuses a conversation is there.
         down = [entry for entry in found if isinstance(entry, Failure) and entry.cause != "refused"]
         self._failed_in_a_row = self._failed_in_a_row + 1 if len(down) == len(found) else 0
-        if self._failed_in_a_row >= HOPELESS_ROWS:
-            raise Unavailable(f"{HOPELESS_ROWS} rows in a row had no answer; the last: {down[-1].message}")
-        return Group(row, (), tuple(_rollout(index, entry, params.stop) for index, entry in enumerate(found)))
+        if self._failed_in_a_row >= MAX_FAILED_CALLS:
+            raise Unavailable(f"{MAX_FAILED_CALLS} calls in a row had no answer; the last: {down[-1].message}")
+        return [_turn_of(entry, params.stop) for entry in found]
 
-    async def _answers(self, row: Row, count: int, params: SamplingParams) -> list[_Answer | Failure]:
+    async def _answers(self, context: Context, count: int, params: SamplingParams) -> list[_Answer | Failure]:
         """In one call where the server can, else in one call each. Some ignore `n`, some refuse it."""
         found: list[_Answer | Failure] = []
         if count > 1 and self._several:
             try:
-                found += (await self._call(row, count, params))[:count]
+                found += (await self._call(context, count, params))[:count]
             except _Failed as failed:
                 if not failed.refused:
                     return [failed.failure] * count
         missing = range(len(found), count)
-        single = await asyncio.gather(*(self._one(row, params, index) for index in missing))
+        single = await asyncio.gather(*(self._one(context, params, index) for index in missing))
         if any(isinstance(entry, _Answer) for entry in single):
             self._several = False
         return [*found, *single]
 
-    async def _one(self, row: Row, params: SamplingParams, index: int) -> _Answer | Failure:
+    async def _one(self, context: Context, params: SamplingParams, index: int) -> _Answer | Failure:
         try:
-            return (await self._call(row, 1, replace(params, seed=derive_seed(params.seed, index))))[0]
+            return (await self._call(context, 1, replace(params, seed=derive_seed(params.seed, index))))[0]
         except _Failed as failed:
             return failed.failure
 
-    async def _call(self, row: Row, count: int, params: SamplingParams) -> list[_Answer]:
+    async def _call(self, context: Context, count: int, params: SamplingParams) -> list[_Answer]:
         """The answers of one call, at least one. Raises _Failed."""
         while True:
             form = self._form
@@ -91,7 +91,9 @@ class ChatEnvironment:
                 started = time.perf_counter()
                 try:
                     async with asyncio.timeout(CALL_TIMEOUT_S):
-                        made = await self._client.chat.completions.create(**form.body(self._model, row, count, params))
+                        made = await self._client.chat.completions.create(
+                            **form.body(self._model, context, count, params)
+                        )
                     return _read(made, time.perf_counter() - started)
                 except openai.APIStatusError as error:
                     other = form.instead(said(self._client, error)) if error.status_code in (400, 422) else None
@@ -127,11 +129,11 @@ class _Form:
     limit: str = "max_completion_tokens"
     seeded: bool = True
 
-    def body(self, model: str, row: Row, count: int, params: SamplingParams) -> dict[str, Any]:
+    def body(self, model: str, context: Context, count: int, params: SamplingParams) -> dict[str, Any]:
         """Arguments of the call."""
         body: dict[str, Any] = {
             "model": model,
-            "messages": [message.as_dict() for message in row.messages],
+            "messages": [message.as_dict() for message in context.messages],
             "temperature": params.temperature,
             self.limit: params.max_tokens,
         }
@@ -140,7 +142,7 @@ class _Form:
             "seed": params.seed % 2**31 if self.seeded else None,
             "top_p": params.top_p if params.top_p < 1 else None,
             "stop": list(params.stop[:_MAX_STOPS]) or None,
-            "tools": list(row.tools) or None,
+            "tools": list(context.tools) or None,
         }
         return body | {name: value for name, value in optional.items() if value is not None}
 
@@ -179,7 +181,7 @@ def _read(made: ChatCompletion, seconds: float) -> list[_Answer]:
     messages = [choice.message for choice in choices or () if getattr(choice, "message", None) is not None]
     if not choices or len(messages) != len(choices):
         raise _Failed(Failure("response", "the response is no chat completion: it has no choices"))
-    turns = [_turn(message) for message in messages]
+    turns = [_message(message) for message in messages]
     usage = getattr(made, "usage", None)
     tokens = _shares(getattr(usage, "completion_tokens", None) or 0, [len(turn.content) for turn in turns])
     return [
@@ -188,7 +190,7 @@ def _read(made: ChatCompletion, seconds: float) -> list[_Answer]:
     ]
 
 
-def _turn(message: Any) -> Message:
+def _message(message: Any) -> Message:
     calls = tuple(
         ToolCall(*(_whole(part) for part in (call.id, call.function.name, call.function.arguments)))
         for call in message.tool_calls or ()
@@ -209,11 +211,10 @@ def _shares(total: int, sizes: Sequence[int]) -> list[int]:
     return [end - start for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def _rollout(index: int, found: _Answer | Failure, stop: Sequence[str]) -> Rollout:
+def _turn_of(found: _Answer | Failure, stop: Sequence[str]) -> Turn | Failure:
     if isinstance(found, Failure):
-        return unanswered(index, found)
-    reason = StopReason.LENGTH if found.finish == "length" else StopReason.STOP
-    rollout = text_rollout(index, found.message, reason, found.tokens, found.seconds, stop)
+        return found
     if found.finish == "content_filter":
-        return replace(rollout, failure=Failure("content_filter", "the endpoint's filter cut the answer off"))
-    return rollout
+        return Failure("content_filter", "the endpoint's filter cut the answer off")
+    reason = StopReason.LENGTH if found.finish == "length" else StopReason.STOP
+    return text_turn(found.message, reason, found.tokens, found.seconds, stop)
