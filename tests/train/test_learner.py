@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from train_cases import config, rollout, sample
+from train_cases import config, sample, sample_of, segment
 
 from models import save_tiny_model
 from strop.config import CLIP_BOUNDS, Loss, RunConfig
@@ -30,13 +30,13 @@ KINDS = ("llama", "qwen3", "qwen3_moe", "gemma3")
 # Two groups with equal completions in one of them, tool tokens, and different lengths.
 TOOL_MASK = (True, False, False, True, True)
 SAMPLES = [
-    Sample(
+    sample_of(
         (10, 11, 12),
         (
-            rollout((20, 21, 22, 23, 24), TOOL_MASK),
-            rollout((30,)),
-            rollout((20, 25)),
-            rollout((30,)),
+            segment((20, 21, 22, 23, 24), TOOL_MASK),
+            segment((30,)),
+            segment((20, 25)),
+            segment((30,)),
         ),
         (1.2, -0.4, -0.5, -0.3),
     ),
@@ -140,8 +140,8 @@ def drawn(policy: Policy, temperature: float, advantages: Sequence[float]) -> Sa
     params = SamplingParams(temperature, max_tokens=8, seed=5)
     sampler = LocalSampler(Engine(policy, max_concurrent=4))
     completions = asyncio.run(sampler.sample(prompt, len(advantages), params))
-    rollouts = [rollout(done.token_ids_T, logprobs=done.logprobs_T) for done in completions]
-    return Sample(prompt, tuple(rollouts), tuple(advantages))
+    segments = [segment(done.token_ids_T, logprobs=done.logprobs_T) for done in completions]
+    return sample_of(prompt, segments, advantages)
 
 
 # The first step
@@ -170,7 +170,7 @@ def test_the_loss_of_the_first_step_is_the_mean_advantage_of_the_tokens(method: 
     sampled = [
         (each.length, advantage)
         for group in SAMPLES
-        for each, advantage in zip(group.rollouts, group.advantages_G, strict=True)
+        for each, advantage in zip(group.segments, group.advantages_G, strict=True)
     ]
     tokens = sum(length for length, _ in sampled)
     expected = -sum(length * advantage for length, advantage in sampled) / tokens
@@ -199,11 +199,11 @@ def test_the_gap_to_the_sampler_counts_sampled_tokens_only(tmp_path: Path) -> No
     made, policy = learner(tmp_path, method="full")
     ids, mask = (20, 21, 22, 23), (True, False, True, True)
     with torch.no_grad():
-        batch = pack([Sample((10,), (rollout(ids, mask),), (1.0,))], policy.device)
+        batch = pack([sample_of((10,), (segment(ids, mask),), (1.0,))], policy.device)
         hidden = policy.hidden(batch.ids_T[None], batch.layout)[0]
         exact = batch.padded(token_logprobs(hidden[batch.sources_S], policy.head, batch.targets_S, 1.0))[0]
     shifted = (exact + torch.tensor([0.3, 0.0, 0.0, -0.3])).tolist()
-    update = made.update([Sample((10,), (rollout(ids, mask, logprobs=shifted),), (1.0,))], 0.0)
+    update = made.update([sample_of((10,), (segment(ids, mask, logprobs=shifted),), (1.0,))], 0.0)
     assert update.metrics["sampler_trainer_gap"] == pytest.approx(0.2, rel=1e-3)
 
 
@@ -265,7 +265,7 @@ def test_a_token_that_was_not_sampled_has_no_gradient(loss: Loss, method: str, t
     found = [
         gradients(
             tmp_path,
-            [Sample((10, 11), (rollout((20, 21, last), mask), rollout((30, 31))), (1.0, -1.0))],
+            [sample_of((10, 11), (segment((20, 21, last), mask), segment((30, 31))), (1.0, -1.0))],
             loss=loss,
             method=method,
             kl_coefficient=0.05,

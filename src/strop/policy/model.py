@@ -40,6 +40,8 @@ class Policy:
     """Compute activations again in the backward pass, to save memory."""
     frozen: FrozenWeights = field(default_factory=FrozenWeights)
     """Matrices of the frozen weights, also for the policies that share them: see `attach`."""
+    version: int = 0
+    """Counts how often new weights were published to whoever samples."""
 
     @property
     def base(self) -> PreTrainedModel:

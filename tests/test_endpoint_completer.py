@@ -1,4 +1,4 @@
-"""Rows answered over HTTP by a model that is somewhere else."""
+"""Conversations completed over HTTP by a model that is somewhere else."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from collections.abc import Callable
 import pytest
 
 from chat_endpoint import Asked, ChatEndpoint, Reply, fails, says
+from strop.completers.endpoint import EndpointCompleter
 from strop.envs.endpoint import open_client
-from strop.envs.remote import ChatEnvironment
+from strop.envs.single_turn import SingleTurn
 from strop.errors import ConfigError, Unavailable
-from strop.types import Group, Message, Row, SamplingParams, Step, StopReason
+from strop.rollout import Player, run_episodes
+from strop.types import Group, Message, Row, SamplingParams, StopReason
 
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
 ROW = Row("row-1", 1, (Message("system", "Be brief."), Message("user", "2 + 2?")), (), "4", {})
@@ -41,8 +43,9 @@ def plays(
 ) -> list[Group]:
     async def run() -> list[Group]:
         async with open_client(url, key, retries=retries) as client:
-            environment = ChatEnvironment(client, "m", concurrency)
-            return await asyncio.gather(*(environment.play(row, count, params) for row in rows))
+            player = Player(EndpointCompleter(client, "m", concurrency), SingleTurn())
+            played = await asyncio.gather(*(run_episodes(row, count, params, player) for row in rows))
+            return [Group(row, tuple(rollouts)) for row, rollouts in zip(rows, played, strict=True)]
 
     return asyncio.run(run())
 
@@ -78,8 +81,7 @@ def test_an_answer_is_a_rollout_without_ids_and_with_the_length_that_the_server_
     with ChatEndpoint(scripted(says("It is 4.", tokens=5))) as endpoint:
         (rollout,) = play(endpoint.url).rollouts
     assert rollout.messages == (Message("assistant", "It is 4."),)
-    assert rollout.steps == (Step("It is 4."),)
-    assert (rollout.token_ids_T, rollout.entropy, rollout.length) == ((), None, 5)
+    assert (rollout.segments, rollout.entropy, rollout.length) == ((), None, 5)
     assert (rollout.stop_reason, rollout.failure) == (StopReason.STOP, None)
     assert rollout.timing["sample"] > 0
 
@@ -258,7 +260,6 @@ def test_tools_are_offered_and_calls_are_kept() -> None:
         (rollout,) = play(endpoint.url, row=row).rollouts
     assert endpoint.asked[0].body["tools"] == [TOOL]
     assert rollout.messages[0].as_dict() == {"role": "assistant", "content": "", "tool_calls": [call]}
-    assert rollout.steps[0].tool_calls == (call,)
 
 
 def test_a_refusal_is_an_answer() -> None:
