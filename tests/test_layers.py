@@ -1,7 +1,7 @@
 """Imports point down only, as the design draws the layers, and torch stays where it belongs.
 
-core    config errors metrics seeds types
-parts   data envs policy rewards store          on core
+core    config errors metrics seeds text types
+parts   completers data envs policy rewards store   on core
         rollout                                 on envs and rewards
 uses    train evals                             on parts and rollout
         jobs                                    on data and store
@@ -26,12 +26,13 @@ import strop
 
 PACKAGE = Path(strop.__file__).parent
 
-CORE = frozenset({"config", "errors", "metrics", "seeds", "types"})
-PARTS = frozenset({"data", "envs", "policy", "rewards", "store"})
+CORE = frozenset({"config", "errors", "metrics", "seeds", "text", "types"})
+PARTS = frozenset({"completers", "data", "envs", "policy", "rewards", "store"})
 
 # What each part may import besides itself.
 ALLOWED: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(CORE | PARTS, CORE),
+    "completers": CORE | {"envs"},  # the client of endpoints
     "rollout": CORE | {"envs", "rewards"},
     "train": CORE | {"data", "policy", "rollout"},
     "evals": CORE | {"data", "rollout"},

@@ -40,7 +40,7 @@ def test_a_row_without_user_turns_is_one_turn(metadata: Any) -> None:
 
 @pytest.mark.parametrize("turns", ["text", [1], [""], {"a": "b"}])
 def test_user_turns_that_are_no_texts_are_refused_with_their_line(turns: Any) -> None:
-    with pytest.raises(DataError, match="line 4: metadata.user_turns: expected a list of texts"):
+    with pytest.raises(DataError, match=r"line 4: metadata.user_turns: expected a list of texts"):
         played({"user_turns": turns})
 
 

@@ -168,7 +168,7 @@ def test_the_first_step_has_ratio_one_and_no_kl_in_bf16(method: str, tmp_path: P
 def test_the_loss_of_the_first_step_is_the_mean_advantage_of_the_tokens(method: str, tmp_path: Path) -> None:
     made, _ = learner(tmp_path, method=method, kl_coefficient=0.0)
     sampled = [
-        (each.length, advantage)
+        (sum(each.sampled_mask_T), advantage)
         for group in SAMPLES
         for each, advantage in zip(group.segments, group.advantages_G, strict=True)
     ]

@@ -171,7 +171,7 @@ def test_sampling_follows_the_configuration_with_a_seed_for_each_step() -> None:
         (1.0, 8, 1.0)
     }
     # A row that comes again in a later epoch is drawn anew.
-    assert len({call[2].seed for call in made.completer.asked}) == 16
+    assert len({params.seed for params in asked}) == 16
 
 
 def test_a_resumed_run_does_what_the_whole_run_did_from_there_on() -> None:

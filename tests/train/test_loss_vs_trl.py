@@ -17,6 +17,7 @@ import pytest
 import torch
 from datasets import Dataset
 from torch import Tensor
+from train_cases import sample_of, segment
 from transformers import AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
