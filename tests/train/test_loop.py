@@ -167,9 +167,8 @@ def test_the_learner_gets_each_group_with_its_advantages() -> None:
 def test_sampling_follows_the_configuration_with_a_seed_for_each_step() -> None:
     made = run(epochs=2)
     made.go()
-    assert {(call[2].temperature, call[2].max_tokens, call[2].top_p) for call in made.completer.asked} == {
-        (1.0, 8, 1.0)
-    }
+    asked = [params for _, _, params in made.completer.asked]
+    assert {(params.temperature, params.max_tokens, params.top_p) for params in asked} == {(1.0, 8, 1.0)}
     # A row that comes again in a later epoch is drawn anew.
     assert len({params.seed for params in asked}) == 16
 
