@@ -1,11 +1,11 @@
 """Imports point down only, as the design draws the layers, and torch stays where it belongs.
 
 core    config errors metrics seeds types
-parts   data envs policy rewards store          on core
+parts   data envs http policy rewards store          on core
         rollout                                 on envs and rewards
 uses    train evals                             on parts and rollout
         jobs                                    on data and store
-        serve                                   on policy
+        serve                                   on http and policy
         insight                                 on store
 fronts  api                                     on parts and uses, but not on models
         web                                     on api
@@ -27,7 +27,7 @@ import strop
 PACKAGE = Path(strop.__file__).parent
 
 CORE = frozenset({"config", "errors", "metrics", "seeds", "types"})
-PARTS = frozenset({"data", "envs", "policy", "rewards", "store"})
+PARTS = frozenset({"data", "envs", "http", "policy", "rewards", "store"})
 
 # What each part may import besides itself.
 ALLOWED: Mapping[str, frozenset[str]] = {
@@ -36,7 +36,7 @@ ALLOWED: Mapping[str, frozenset[str]] = {
     "train": CORE | {"data", "policy", "rollout"},
     "evals": CORE | {"data", "rollout"},
     "jobs": CORE | {"data", "store"},
-    "serve": CORE | {"policy"},
+    "serve": CORE | {"http", "policy"},
     "insight": CORE | {"store"},
     "api": CORE | PARTS | {"rollout", "evals", "jobs", "serve", "insight"},
     "web": CORE | PARTS | {"rollout", "evals", "jobs", "serve", "api", "insight"},
