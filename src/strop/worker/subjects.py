@@ -17,7 +17,8 @@ from strop.envs.single_turn import SingleTurn
 from strop.errors import ConfigError, DataError
 from strop.evals.spec import Target
 from strop.policy.chat import ChatTemplate
-from strop.policy.sampler import Engine, LocalSampler
+from strop.policy.engine import Engine
+from strop.policy.sampler import LocalSampler
 from strop.serve.client import EngineClient
 from strop.types import Environment, Row
 from strop.worker.data import fitting
