@@ -71,7 +71,7 @@ def test_what_will_not_pass_is_asked_once(reply: Reply, cause: str) -> None:
 
 
 def test_the_wait_that_a_server_asks_for_is_kept() -> None:
-    replies = [fails(429, **{"retry-after": "0.3"}), says("4")]
+    replies = [Reply(429, {}, {"retry-after": "0.3"}), says("4")]
     with FakeEndpoint(lambda _: replies.pop(0)) as fake:
         started = time.monotonic()
         assert complete(fake, tries=2).choices[0].text == "4"
