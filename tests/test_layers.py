@@ -1,7 +1,8 @@
 """Imports point down only, as the design draws the layers, and torch stays where it belongs.
 
 core    config errors metrics seeds types
-parts   data envs http policy rewards store          on core
+parts   data endpoints envs http policy store   on core
+        rewards                                 on endpoints
         rollout                                 on envs and rewards
 uses    train evals                             on parts and rollout
         jobs                                    on data and store
@@ -27,11 +28,13 @@ import strop
 PACKAGE = Path(strop.__file__).parent
 
 CORE = frozenset({"config", "errors", "metrics", "seeds", "types"})
-PARTS = frozenset({"data", "envs", "http", "policy", "rewards", "store"})
+PARTS = frozenset({"data", "endpoints", "envs", "http", "policy", "rewards", "store"})
 
 # What each part may import besides itself.
 ALLOWED: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(CORE | PARTS, CORE),
+    "envs": CORE | {"endpoints"},
+    "rewards": CORE | {"endpoints"},
     "rollout": CORE | {"envs", "rewards"},
     "train": CORE | {"data", "policy", "rollout"},
     "evals": CORE | {"data", "rollout"},

@@ -76,7 +76,7 @@ def _local(target: Target, rows: Sequence[Row], data: str, config: RunConfig, sa
 
 def _guarded_http() -> Any:
     try:
-        module = importlib.import_module("strop.rewards.graders.guarded")
+        module = importlib.import_module("strop.endpoints.transport")
     except ModuleNotFoundError:
         return None  # an extra is not installed: `open_client` says so
     return module.guarded_http()
