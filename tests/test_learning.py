@@ -16,8 +16,9 @@ from strop.data.order import DataOrder
 from strop.envs.single_turn import SingleTurn
 from strop.policy.chat import ChatTemplate
 from strop.policy.completer import LocalCompleter
+from strop.policy.engine import Engine
 from strop.policy.prepare import prepare
-from strop.policy.sampler import Engine, LocalSampler
+from strop.policy.sampler import LocalSampler
 from strop.rollout import Player
 from strop.train.learner import Learner
 from strop.train.loop import Trainer

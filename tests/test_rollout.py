@@ -16,8 +16,9 @@ from strop.envs.single_turn import SingleTurn
 from strop.errors import ContextOverflow, ModelError
 from strop.policy.chat import ChatTemplate
 from strop.policy.completer import LocalCompleter
+from strop.policy.engine import Engine
 from strop.policy.model import load_policy
-from strop.policy.sampler import Engine, LocalSampler
+from strop.policy.sampler import LocalSampler
 from strop.rollout import Player, run_episodes, run_group, run_groups
 from strop.types import (
     Context,

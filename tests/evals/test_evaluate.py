@@ -18,7 +18,8 @@ from strop.envs.single_turn import SingleTurn
 from strop.evals.run import Evaluation, evaluate
 from strop.policy.chat import ChatTemplate
 from strop.policy.completer import LocalCompleter
-from strop.policy.sampler import Engine, LocalSampler
+from strop.policy.engine import Engine
+from strop.policy.sampler import LocalSampler
 from strop.rollout import Player
 from strop.types import Failure, Group, Reward, Rollout, Row
 

@@ -41,7 +41,7 @@ class Policy:
     frozen: FrozenWeights = field(default_factory=FrozenWeights)
     """Matrices of the frozen weights, also for the policies that share them: see `attach`."""
     version: int = 0
-    """Counts how often new weights were published to whoever samples."""
+    """Version of the weights that are sampled from: 0 before training, then as the learner publishes them."""
 
     @property
     def base(self) -> PreTrainedModel:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from strop.policy.chat import ChatTemplate
 from strop.policy.completer import LocalCompleter
+from strop.policy.engine import Engine
 from strop.policy.fetch import Say
-from strop.policy.sampler import Engine
 from strop.rollout import Player, run_episodes
 from strop.types import Completion, Context, Message, Rollout, Row, SamplingParams, Turn
 from strop.worker.models import load_model

@@ -18,7 +18,8 @@ from strop.errors import ConfigError, DataError
 from strop.evals.spec import Target
 from strop.policy.chat import ChatTemplate
 from strop.policy.completer import LocalCompleter
-from strop.policy.sampler import Engine, LocalSampler
+from strop.policy.engine import Engine
+from strop.policy.sampler import LocalSampler
 from strop.rollout import Player
 from strop.serve.client import EngineClient
 from strop.types import Completer, Row
@@ -83,7 +84,7 @@ def player_of(config: RunConfig, completer: Completer) -> Player:
 
 def _guarded_http() -> Any:
     try:
-        module = importlib.import_module("strop.rewards.graders.guarded")
+        module = importlib.import_module("strop.endpoints.transport")
     except ModuleNotFoundError:
         return None  # an extra is not installed: `open_client` says so
     return module.guarded_http()
