@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ SUPPORTED = ("llama", "qwen2", "qwen3", "qwen3_moe", "gemma3")
 FUSED = ("llama", "qwen2", "qwen3")
 WINDOW = 6
 """Sliding window of the tiny Gemma 3: shorter than almost any sequence in the tests."""
+
+_numbers = count()  # of rollouts: no two of a step have the same
 
 VOCABULARY = 288
 PAD, START, END, END_OF_TEXT = 0, 1, 2, 3
@@ -195,7 +198,7 @@ def plain_logprobs(model: Any, prompt: Sequence[int], completion: Sequence[int],
 def sample(prompt: Sequence[int], completions: Sequence[Sequence[int]], advantages: Sequence[float] = ()) -> Sample:
     """A scored group as the learner takes it, every token sampled."""
     segments = tuple(Segment(tuple(prompt), tuple(ids), (True,) * len(ids), (0.0,) * len(ids)) for ids in completions)
-    numbers, lengths = tuple(range(len(segments))), tuple(map(len, completions))
+    numbers, lengths = tuple(next(_numbers) for _ in segments), tuple(map(len, completions))
     return Sample(tuple(prompt), segments, tuple(advantages or [1.0] * len(segments)), numbers, lengths)
 
 

@@ -48,7 +48,7 @@ def test_a_row_has_means_passes_and_every_answer(database: Database) -> None:
     assert (row["row"], row["line"], row["reward"], row["passed"], row["samples"]) == ("row-7", 7, 1.25, 2, 2)
     assert row["components"] == {"form": 0.75, "fact": 0.5}
     assert row["prompt"] == [{"role": "user", "content": "question 7"}]
-    assert [answer["reward"] for answer in row["answers"]] == [1.0, 1.5]
+    assert [answer["reward"] for answer in row["rollouts"]] == [1.0, 1.5]
     assert result == {"row": "row-7", "reward": 1.25, "passed": 2, "samples": 2, "components": row["components"]}
 
 
@@ -131,7 +131,7 @@ def test_a_pair_has_both_answers(several: Database) -> None:
         first = paired_page(connection, "eval_a", "eval_b", limit=1)[0]
     assert (first["row"], first["line"]) == ("row-1", 1)
     assert (first["base"]["reward"], first["other"]["reward"]) == (0.0, 1.0)
-    assert first["other"]["answers"][0]["messages"] == [{"role": "assistant", "content": "answer"}]
+    assert first["other"]["rollouts"][0]["turns"][0]["message"] == {"role": "assistant", "content": "answer"}
 
 
 def test_what_is_unknown_is_named(several: Database) -> None:

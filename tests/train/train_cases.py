@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import count, groupby
 from typing import Any
 
 from strop.config import RunConfig, parse_config
@@ -11,6 +11,7 @@ from strop.train.batch import Sample
 from strop.types import Failure, Group, Message, Reward, Rollout, Row, Segment, StopReason, Turn, TurnTokens
 
 PROMPT = (1, 2, 3)
+_numbers = count()  # of rollouts: no two of a step have the same
 
 
 def config(sampling: dict[str, Any] | None = None, **train: Any) -> RunConfig:
@@ -119,4 +120,4 @@ def sample(prompt: Sequence[int], completions: Sequence[Sequence[int]], advantag
 def sample_of(prompt: Sequence[int], segments: Sequence[Segment], advantages: Sequence[float]) -> Sample:
     """Segments of a prompt, each a rollout of its own."""
     lengths = tuple(sum(each.sampled_mask_T) for each in segments)
-    return Sample(tuple(prompt), tuple(segments), tuple(advantages), tuple(range(len(segments))), lengths)
+    return Sample(tuple(prompt), tuple(segments), tuple(advantages), tuple(next(_numbers) for _ in segments), lengths)

@@ -9,7 +9,7 @@ that is up to twice as fast in bf16 and in fp32.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cache, cached_property
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ class PackedWeight:
     """A weight matrix for products without a gradient."""
 
     def __init__(self, weight: Tensor) -> None:
-        self._is_packed = weight.device.type == "cpu" and _can_pack()
+        self._is_packed = weight.device.type == "cpu" and _can_pack(weight.dtype)
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS) if self._is_packed else weight
         self.extra_bytes = weight.nbytes if self._is_packed else 0
         """What it takes beside the weight itself."""
@@ -37,9 +37,17 @@ class PackedWeight:
         return torch.ops.mkldnn._linear_pointwise(x, self._weight, bias, "none", [], "")  # type: ignore[no-any-return]
 
 
-def _can_pack() -> bool:
-    """Whether this build of torch has the kernels; they are not part of its public interface."""
-    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+@cache
+def _can_pack(dtype: torch.dtype) -> bool:
+    """Whether this build of torch has the kernels, which are not part of its public interface, and
+    this CPU runs them: in bf16 they need AVX-512."""
+    if not (torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")):
+        return False
+    try:
+        torch.ops.mkldnn._reorder_linear_weight(torch.zeros(16, 16, dtype=dtype), _ROWS)
+    except RuntimeError:
+        return False
+    return True
 
 
 class FrozenMatrix:
