@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from completers import FakeCompleter, single_turn, turn
+from fake_completers import FakeCompleter, single_turn, turn
 from models import TEMPLATE, save_tiny_model
 from strop.envs.single_turn import SingleTurn
 from strop.errors import ContextOverflow, ModelError

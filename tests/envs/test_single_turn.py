@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from completers import FakeCompleter, single_turn
+from fake_completers import FakeCompleter, single_turn
 from strop.rollout import run_episodes
 from strop.types import Context, Message, Row, SamplingParams
 

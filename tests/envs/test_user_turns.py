@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from completers import FakeCompleter
+from fake_completers import FakeCompleter
 from strop.config import EnvironmentConfig
 from strop.envs.registry import open_environment
 from strop.errors import ConfigError, DataError

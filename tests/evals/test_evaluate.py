@@ -11,7 +11,7 @@ import pytest
 import torch
 from train_cases import config, row
 
-from completers import FakeCompleter, single_turn
+from fake_completers import FakeCompleter, single_turn
 from models import tiny_policy
 from strop.config import EvalConfig, RunConfig
 from strop.envs.single_turn import SingleTurn

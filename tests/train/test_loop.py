@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from train_cases import config, row
 
-from completers import FakeCompleter, single_turn
+from fake_completers import FakeCompleter, single_turn
 from strop.config import RunConfig
 from strop.data.order import DataOrder
 from strop.errors import TooManyFailures, TrainingDiverged

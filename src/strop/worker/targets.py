@@ -5,14 +5,11 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from strop.completers.endpoint import EndpointCompleter
 from strop.config import RunConfig
-from strop.envs.endpoint import open_client
 from strop.envs.registry import open_environment
 from strop.errors import ConfigError, DataError
 from strop.evals.spec import Target
@@ -48,20 +45,43 @@ async def open_target(
 
     Raises ModelError, DataError where no row fits, ConfigError for a key that is not there.
     """
-    if target.kind == "remote":
-        async with open_client(target.base_url or "", _key(target), _guarded_http() if guarded else None) as client:
-            completer = EndpointCompleter(client, target.source, target.concurrency)
+    if target.kind in COMPLETERS:
+        async with COMPLETERS[target.kind](target, config, guarded) as completer:
             yield EvalTarget(target.shown, player_of(config, completer), rows)
-    elif target.kind == "deployment":
-        engine = EngineClient(Path(target.socket or ""))
-        try:
-            deployed = DeployedCompleter(engine, target.name or "", target.source, config.sampling.template)
-            await deployed.load()
-            yield EvalTarget(target.shown, player_of(config, deployed), rows)
-        finally:
-            await engine.close()
     else:
         yield _local(target, rows, data, config, say)
+
+
+@asynccontextmanager
+async def _remote(target: Target, config: RunConfig, guarded: bool) -> AsyncIterator[Completer]:
+    try:  # an extra, so that training needs no client for endpoints
+        endpoint = importlib.import_module("strop.completers.endpoint")
+        server = importlib.import_module("strop.endpoints.server")
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f'remote models need the {error.name} package; install it with: pip install "strop[graders]"'
+        ) from None
+    place = server.Server(target.base_url or "", _key(target), target.api_key_env)
+    async with endpoint.open_endpoint(place, target.source, target.concurrency, guarded) as completer:
+        yield completer
+
+
+@asynccontextmanager
+async def _deployment(target: Target, config: RunConfig, guarded: bool) -> AsyncIterator[Completer]:
+    engine = EngineClient(Path(target.socket or ""))
+    try:
+        completer = DeployedCompleter(engine, target.name or "", target.source, config.sampling.template)
+        await completer.load()
+        yield completer
+    finally:
+        await engine.close()
+
+
+COMPLETERS: dict[str, Callable[[Target, RunConfig, bool], AbstractAsyncContextManager[Completer]]] = {
+    "remote": _remote,
+    "deployment": _deployment,
+}
+"""By the kind of a target, for models that are not loaded here."""
 
 
 def _local(target: Target, rows: Sequence[Row], data: str, config: RunConfig, say: Say) -> EvalTarget:
@@ -80,14 +100,6 @@ def _local(target: Target, rows: Sequence[Row], data: str, config: RunConfig, sa
 def player_of(config: RunConfig, completer: Completer) -> Player:
     """A completer in the environment that the configuration names."""
     return Player(completer, open_environment(config.environment), config.environment.max_turns)
-
-
-def _guarded_http() -> Any:
-    try:
-        module = importlib.import_module("strop.endpoints.transport")
-    except ModuleNotFoundError:
-        return None  # an extra is not installed: `open_client` says so
-    return module.guarded_http()
 
 
 def _key(target: Target) -> str | None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +13,9 @@ import pytest
 
 from chat_endpoint import Asked, ChatEndpoint, Reply, fails, says
 from strop.completers.endpoint import EndpointCompleter
-from strop.envs.endpoint import open_client
+from strop.endpoints.chat import ChatEndpoint as Endpoint
+from strop.endpoints.chat import Retries
+from strop.endpoints.server import Server
 from strop.envs.single_turn import SingleTurn
 from strop.errors import ConfigError, Unavailable
 from strop.rollout import Player, run_episodes
@@ -42,8 +42,9 @@ def plays(
     concurrency: int = 16,
 ) -> list[Group]:
     async def run() -> list[Group]:
-        async with open_client(url, key, retries=retries) as client:
-            player = Player(EndpointCompleter(client, "m", concurrency), SingleTurn())
+        server = Server(url, key, "MODEL_KEY" if key else None)
+        async with Endpoint(server, "m", Retries(seconds=20, tries=retries + 1)) as endpoint:
+            player = Player(EndpointCompleter(endpoint, concurrency), SingleTurn())
             played = await asyncio.gather(*(run_episodes(row, count, params, player) for row in rows))
             return [Group(row, tuple(rollouts)) for row, rollouts in zip(rows, played, strict=True)]
 
@@ -186,7 +187,7 @@ def test_a_server_that_is_not_there_is_a_failure_that_says_why() -> None:
     (rollout,) = play(f"http://127.0.0.1:{port}/v1", retries=0).rollouts
     assert rollout.failure is not None
     assert rollout.failure.cause == "connection"
-    assert "Connection" in rollout.failure.message
+    assert "All connection attempts failed" in rollout.failure.message
 
 
 @pytest.mark.parametrize(
@@ -208,7 +209,7 @@ def test_a_key_that_a_server_repeats_is_redacted() -> None:
     ):
         play(endpoint.url, key="sk-secret-123")
     assert "sk-secret-123" not in error.value.message
-    assert "[redacted]" in error.value.message
+    assert "[redacted MODEL_KEY]" in error.value.message
 
 
 def test_keys_of_the_environment_are_sent_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,18 +286,3 @@ def test_the_same_seed_asks_the_same() -> None:
         play(endpoint.url, count=2)
         play(endpoint.url, count=2)
     assert [asked.body for asked in endpoint.asked[:2]] == [asked.body for asked in endpoint.asked[2:]]
-
-
-def test_without_the_package_it_is_said_how_to_get_it() -> None:
-    code = (
-        "import sys\n"
-        "sys.modules['openai'] = None\n"
-        "from strop.envs.endpoint import open_client\n"
-        "from strop.errors import ConfigError\n"
-        "try:\n"
-        "    open_client('https://host/v1', None)\n"
-        "except ConfigError as error:\n"
-        "    print(error.message)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert 'pip install "strop[graders]"' in done.stdout
