@@ -215,13 +215,13 @@ def test_lists_go_from_page_to_page_and_by_status(client: TestClient, file_id: s
 def test_rows_come_with_their_answers_sorted_and_filtered(client: TestClient, pair: tuple[str, str]) -> None:
     page = client.get(f"evaluations/{pair[1]}/rows", params={"sort": "-reward", "limit": 2}).json()
     assert [row["reward"] for row in page["data"]] == [1.0, 0.5]
-    assert page["data"][0]["answers"][0]["messages"] == [{"role": "assistant", "content": "answer"}]
+    assert page["data"][0]["rollouts"][0]["turns"][0]["message"] == {"role": "assistant", "content": "answer"}
     assert page["has_more"]
     last = client.get(f"evaluations/{pair[1]}/rows", params={"sort": "-reward", "after": page["last_id"]}).json()
     assert [row["reward"] for row in last["data"]] == [0.5, None]
     failed = client.get(f"evaluations/{pair[1]}/rows", params={"failed": True}).json()["data"]
     assert [row["failure"] for row in failed] == ["exception happened"]
-    assert failed[0]["answers"][1]["failure"]["cause"] == "exception"
+    assert failed[0]["rollouts"][1]["failure"]["cause"] == "exception"
 
 
 def test_two_are_compared_row_by_row(client: TestClient, pair: tuple[str, str]) -> None:
