@@ -7,7 +7,8 @@ depend on how the step is split. Tensors are padded: `[C, L]` completions by tok
 
 The KL penalty is the k3 estimate (Schulman 2020, "Approximating KL divergence") times the
 differentiable ratio of each token, which makes its gradient that of the true divergence
-(DeepSeek-V3.2, arXiv:2512.02556). It stays a token's own ratio under GSPO too.
+(DeepSeek-V3.2, arXiv:2512.02556). It stays a token's own ratio under GSPO too. The correction
+for the sampler weighs the policy loss, not the KL penalty.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from strop.config import Loss
+from strop.config import Loss, SamplerCorrection
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class LossInputs:
     mask_CL: Tensor
     """True for sampled tokens, false for padding and for what tools put in between."""
     advantages_C: Tensor
+    sampler_logprobs_CL: Tensor
+    """Under the sampler that drew the tokens; NaN where it did not tell."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,10 @@ class LossSettings:
     clip_high: float
     """The ratio counts up to 1 + clip_high."""
     kl_coefficient: float
+    correction: SamplerCorrection = "none"
+    """What to do about tokens that the sampler drew from another distribution than the policy's."""
+    correction_bound: float = 2.0
+    """The largest weight of a token."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,10 @@ class LossOutputs:
     """Sum over tokens of the k3 divergence from the reference, in nats."""
     clipped_tokens: int
     """Tokens whose gradient the clip cut off."""
+    corrected_tokens: int = 0
+    """Tokens whose weight was truncated or set to zero by the correction for the sampler."""
+    weight_sum: float = 0.0
+    """Sum over tokens of the weights of that correction."""
 
 
 def policy_loss(inputs: LossInputs, settings: LossSettings, totals: StepTotals) -> LossOutputs:
@@ -78,18 +89,51 @@ def policy_loss(inputs: LossInputs, settings: LossSettings, totals: StepTotals) 
     # Padding first becomes zero, and only then goes through exp: infinity times zero is NaN.
     log_ratio = torch.where(inputs.mask_CL, inputs.logprobs_CL - inputs.old_logprobs_CL, 0.0)
     values = token_loss(inputs, log_ratio, settings)
+    weights, corrected = _sampler_weights(inputs, settings)
+    if weights is not None:
+        values = values * weights
     kl_sum = 0.0
     if inputs.ref_logprobs_CL is not None:
         divergence = k3(torch.where(inputs.mask_CL, inputs.ref_logprobs_CL - inputs.logprobs_CL, 0.0))
         kl_sum = float(divergence.detach().sum())
         values = values + settings.kl_coefficient * divergence * log_ratio.exp()
     loss = average(torch.where(inputs.mask_CL, values, 0.0), inputs.mask_CL, totals)
-    return LossOutputs(loss, kl_sum, _count_clipped(inputs, log_ratio.detach(), settings))
+    weight_sum = 0.0 if weights is None else float((weights * inputs.mask_CL).sum())
+    return LossOutputs(loss, kl_sum, _count_clipped(inputs, log_ratio.detach(), settings), corrected, weight_sum)
 
 
 def k3(log_ratio: Tensor) -> Tensor:
     """exp(x) - x - 1 for x = log(reference / policy): never negative, zero where they agree."""
     return torch.expm1(log_ratio) - log_ratio
+
+
+def sampler_log_ratio(inputs: LossInputs) -> Tensor:
+    """[C, L] log of policy over sampler at the start of the step; zero where it is unknown or masked."""
+    known = inputs.mask_CL & ~inputs.sampler_logprobs_CL.isnan()
+    return torch.where(known, inputs.old_logprobs_CL - inputs.sampler_logprobs_CL, 0.0)
+
+
+def truncated(ratio_CL: Tensor, bound: float) -> Tensor:
+    """min(ratio, bound): truncated importance sampling (Yao et al. 2025, "Your efficient RL framework
+    secretly brings you off-policy RL training")."""
+    return ratio_CL.clamp(max=bound)
+
+
+def dropped(ratio_CL: Tensor, bound: float) -> Tensor:
+    """The ratio up to the bound, zero above it: the token has no part in the policy's gradient."""
+    return torch.where(ratio_CL > bound, 0.0, ratio_CL)
+
+
+CORRECTIONS: Mapping[SamplerCorrection, Callable[[Tensor, float], Tensor]] = {"truncate": truncated, "mask": dropped}
+
+
+def _sampler_weights(inputs: LossInputs, settings: LossSettings) -> tuple[Tensor | None, int]:
+    """The weight `[C, L]` of each token, without gradient, and how many tokens the bound changed."""
+    if settings.correction == "none":
+        return None, 0
+    ratio = sampler_log_ratio(inputs).exp()
+    weights = CORRECTIONS[settings.correction](ratio, settings.correction_bound)
+    return weights.detach(), int(((ratio > settings.correction_bound) & inputs.mask_CL).sum())
 
 
 TokenLoss = Callable[[LossInputs, Tensor, LossSettings], Tensor]
