@@ -20,7 +20,7 @@ from strop.policy.engine import Engine
 from strop.policy.prepare import prepare
 from strop.policy.sampler import LocalSampler
 from strop.rollout import Player
-from strop.train.learner import Learner
+from strop.train.learner import GrpoLearner
 from strop.train.loop import Trainer
 from strop.types import Message, Reward, Rollout, Row, StepRecord
 
@@ -86,7 +86,7 @@ def rewards(folder: Path, method: str, loss: Loss = "dapo", rate: float = 3e-3, 
         config=config,
         rows=rows,
         order=DataOrder(len(rows), config.train.batch_size, config.seed),
-        learner=Learner(policy, reference, config),
+        learner=GrpoLearner(policy, reference, config),
         peak_rate=rate,
         player=Player(LocalCompleter(policy, chat, LocalSampler(Engine(policy, 32))), SingleTurn()),
         scorer=Vowels(),

@@ -22,6 +22,8 @@ from strop.errors import ConfigError
 
 Loss = Literal["dapo", "grpo", "dr_grpo", "bnpo", "cispo", "gspo"]
 
+SamplerCorrection = Literal["none", "truncate", "mask"]
+
 # The bounds of the importance ratio that each loss was published with: the ratio stays
 # within [1 - low, 1 + high]. CISPO has an upper bound only, on the ratio itself.
 CLIP_BOUNDS: dict[Loss, tuple[float, float]] = {
@@ -102,6 +104,10 @@ class TrainConfig(_Table):
     clip_low: float | None = Field(None, ge=0, description="Lower clip of the ratio, 1 - x; by default the loss's own.")
     clip_high: float | None = Field(None, ge=0, description="Upper clip of the ratio, 1 + x; likewise.")
     kl_coefficient: float = Field(0.001, ge=0, description="Weight of the KL penalty; 0 skips the reference.")
+    sampler_correction: SamplerCorrection = Field(
+        "none", description="Weigh tokens by policy over sampler, truncated or masked at the bound."
+    )
+    sampler_correction_bound: float = Field(2.0, ge=1, description="Largest weight that sampler_correction gives.")
     micro_batch_tokens: int = Field(4096, ge=1, description="Tokens in one forward; changes memory, not gradients.")
     gradient_checkpointing: bool = Field(False, description="Recompute activations: less memory, a third slower.")
     save_every: int | None = Field(None, ge=1, description="Steps between checkpoints; by default once an epoch.")

@@ -36,7 +36,7 @@ from strop.policy.fetch import resolve
 from strop.policy.logprobs import score_sequence
 from strop.policy.model import Policy, load_policy
 from strop.train.batch import Sample
-from strop.train.learner import Learner
+from strop.train.learner import GrpoLearner
 
 CPU = torch.device("cpu")
 
@@ -161,9 +161,9 @@ def run_config(method: str, **train: Any) -> RunConfig:
     )
 
 
-def train_one_step(policy: Policy, method: str) -> Learner:
+def train_one_step(policy: Policy, method: str) -> GrpoLearner:
     """A step that raises the first completion of each group and lowers the rest."""
-    learner = Learner(policy, None, run_config(method))
+    learner = GrpoLearner(policy, None, run_config(method))
     groups = [sample(s.prompt_ids, [r.token_ids_T for r in s.segments], (1.0, -0.5, -0.5)) for s in SAMPLES[:1]]
     update = learner.update([*groups, sample(random_ids(4, 12), [random_ids(6, 13), random_ids(2, 14)], (1, -1))], 1e-3)
     assert update.skipped is None
@@ -225,7 +225,7 @@ def test_an_adapter_is_trained_saved_and_loaded_by_peft(tmp_path: Path, kind: st
 @pytest.mark.parametrize("kind", SUPPORTED)
 def test_training_makes_the_favoured_completion_likelier(tmp_path: Path, kind: str) -> None:
     policy = tiny_lora_policy(kind, tmp_path)
-    learner = Learner(policy, None, run_config("lora"))
+    learner = GrpoLearner(policy, None, run_config("lora"))
     group = sample(random_ids(6, 17), [random_ids(8, 18), random_ids(8, 19)], (1.0, -1.0))
     with torch.no_grad():
         good, bad = packed_logprobs(policy, [group]).sum(-1)

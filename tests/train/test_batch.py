@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import pytest
@@ -9,12 +10,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from train_cases import sample, sample_of, segment
+from train_cases import failed_group, rollout, row, sample, sample_of, segment
 
+from fake_completers import turn
 from models import tiny_policy
 from strop.policy.logprobs import score_sequence, token_logprobs
 from strop.policy.model import Policy
-from strop.train.batch import MicroBatch, Sample, pack, split
+from strop.train.batch import MicroBatch, Sample, pack, samples_of, split
+from strop.types import Group
 
 CPU = torch.device("cpu")
 
@@ -152,3 +155,23 @@ def test_padding_keeps_the_gradient_and_adds_up_that_of_equal_completions() -> N
     (padded * torch.tensor([[1.0, 10.0], [100.0, 1000.0], [5.0, 7.0]])).sum().backward()
     assert values.grad is not None
     assert values.grad.tolist() == [101.0, 1010.0, 5.0]
+
+
+def test_segments_are_gathered_by_their_prompts_with_their_rollouts_advantage() -> None:
+    forked = dataclasses.replace(
+        rollout([]), turns=(turn("a", (7, 8), (1, 2, 3)), turn("b", (9,), (1, 5), new_segment=True))
+    )
+    groups = [
+        Group(row(1), (rollout([20, 21], reward=1.0), forked)),
+        failed_group(number=2),
+        Group(row(3), (rollout([30], reward=0.0),)),
+    ]
+    first, second, third = samples_of(groups, [[0.5, -0.5], [], [0.25]])
+    assert [(s.prompt_ids, [segment.token_ids_T for segment in s.segments]) for s in (first, second, third)] == [
+        ((1, 2, 3), [(20, 21), (7, 8)]),
+        ((1, 5), [(9,)]),
+        ((1, 2, 3), [(30,)]),
+    ]
+    assert [s.advantages_G for s in (first, second, third)] == [(0.5, -0.5), (-0.5,), (0.25,)]
+    assert [s.rollouts_G for s in (first, second, third)] == [(0, 1), (1,), (2,)]
+    assert [s.lengths_G for s in (first, second, third)] == [(2, 3), (3,), (1,)]

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from strop.config import RunConfig
 from strop.data.order import DataOrder
 from strop.errors import TooManyFailures, TrainingDiverged
 from strop.train.batch import Sample
-from strop.train.learner import Learner, Update
+from strop.train.learner import Update
 from strop.train.loop import Ending, Trainer
 from strop.types import Failure, Reward, Rollout, Row, StepRecord
 
@@ -41,13 +42,23 @@ class Scored:
         return dataclasses.replace(rollout, reward=Reward(value, {"score": value}, {"score": 1.0}))
 
 
-class Scripted(Learner):
+class Scripted:
     """A learner without a model: its updates are given, then repeat the last."""
 
     def __init__(self, updates: Sequence[Update]) -> None:
         self._updates = list(updates)
         self.samples: list[Sequence[Sample]] = []
         self.rates: list[float] = []
+        self.published: list[int] = []
+        """How many updates there had been at each publishing."""
+
+    def save(self, folder: Path) -> None: ...
+
+    def restore(self, folder: Path) -> None: ...
+
+    def publish(self) -> int:
+        self.published.append(len(self.samples))
+        return len(self.samples)
 
     def update(self, samples: Sequence[Sample], learning_rate: float) -> Update:
         self.samples.append(samples)
@@ -132,6 +143,22 @@ def run(
 
 
 # Steps
+
+
+def test_weights_are_published_before_the_first_rollout_and_after_every_update() -> None:
+    made = run(rows=6)
+    made.go()
+    assert made.learner.published == [0, 1, 2, 3]
+
+
+def test_an_update_that_was_cut_short_is_noted_and_is_no_skipped_step() -> None:
+    made = run(updates=[Update({"loss": 0.5}, diverged=True, cut_short="the loss is nan in pass 2 of 3")], rows=2)
+    made.go()
+    (record,) = made.kept.records
+    assert record.notes == (
+        "update cut short: the loss is nan in pass 2 of 3; the passes before it have changed the weights",
+    )
+    assert record.metrics["step_skipped"] == 0
 
 
 def test_an_epoch_takes_every_row_once_and_finishes() -> None:

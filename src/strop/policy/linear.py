@@ -9,7 +9,7 @@ that is up to twice as fast in bf16 and in fp32.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, cached_property
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -37,17 +37,11 @@ class PackedWeight:
         return torch.ops.mkldnn._linear_pointwise(x, self._weight, bias, "none", [], "")  # type: ignore[no-any-return]
 
 
-@cache
 def _can_pack(dtype: torch.dtype) -> bool:
-    """Whether this build of torch has the kernels, which are not part of its public interface, and
-    this CPU runs them: in bf16 they need AVX-512."""
+    """Whether this build of torch, and this CPU, have the kernels; they are not part of its public interface."""
     if not (torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")):
         return False
-    try:
-        torch.ops.mkldnn._reorder_linear_weight(torch.zeros(16, 16, dtype=dtype), _ROWS)
-    except RuntimeError:
-        return False
-    return True
+    return dtype != torch.bfloat16 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 class FrozenMatrix:

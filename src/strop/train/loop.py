@@ -88,6 +88,7 @@ class Trainer:
         Raises TooManyFailures and TrainingDiverged, after the step has been recorded and the
         weights, which are sound, have been saved.
         """
+        self.learner.publish()
         if done == 0 and self.validate and self.config.train.eval_every:
             self._record(StepRecord(0, await self._validation(0)))
         for step in range(done + 1, self.total_steps + 1):
@@ -121,6 +122,7 @@ class Trainer:
         advantages = self._advantages(groups)
         rate = rate_at(step, self.total_steps, self.peak_rate, self.config.train)
         update = self.learner.update(samples_of(groups, advantages), rate)
+        self.learner.publish()
         trained = time.perf_counter()
         metrics = {
             **group_metrics(groups),
@@ -185,7 +187,7 @@ class Trainer:
         if self._skipped_in_a_row >= self.config.train.max_skipped_steps:
             return TrainingDiverged(
                 f"{self._skipped_in_a_row} steps in a row had no finite loss and gradient; the weights are those of "
-                "the last good step. Lower train.learning_rate, or look at the newest rollouts"
+                "the last finite update. Lower train.learning_rate, or look at the newest rollouts"
             )
         return None
 
@@ -215,4 +217,6 @@ def _notes(groups: Sequence[Group], update: Update) -> tuple[str, ...]:
     notes += [failure.detail for _, failure in failed[:1] if failure.detail]
     if update.skipped:
         notes.append(f"weights left alone: {update.skipped}")
+    if update.cut_short:
+        notes.append(f"update cut short: {update.cut_short}; the passes before it have changed the weights")
     return tuple(notes)

@@ -31,7 +31,7 @@ from strop.store.checkpoints import Checkpoint, CheckpointStore
 from strop.store.files import write_json
 from strop.store.recorder import RunRecorder
 from strop.store.rundir import FailureCode, RunDir, RunState
-from strop.train.learner import Learner
+from strop.train.learner import GrpoLearner
 from strop.train.loop import Ending, Trainer, Validate
 from strop.train.schedule import peak_rate
 from strop.types import Recorder
@@ -74,8 +74,8 @@ async def _train(run: RunDir, should_stop: Callable[[], bool]) -> Ending:
         chat = ChatTemplate(policy.tokenizer, policy.name, config.sampling.template)
         data = load_data(config, chat, say)
         order = DataOrder(len(data.train), config.train.batch_size, config.seed, data.fingerprint)
-        learner = Learner(policy, reference, config)
-        checkpoints = TrainingCheckpoints(run, config, store, policy, learner, order)
+        learner = GrpoLearner(policy, reference, config)
+        checkpoints = TrainingCheckpoints(run, config, store, learner, order)
         if checkpoint:
             checkpoints.restore(checkpoint)
         sampler = LocalSampler(Engine(policy, config.sampling.max_concurrent))
