@@ -125,6 +125,14 @@ class LoraConfig(_Table):
     targets: tuple[str, ...] | Literal["all-linear"] = Field("all-linear", description="Names of adapted layers.")
 
 
+class EnvironmentConfig(_Table):
+    """`[environment]`: what a rollout plays in; single turn by default."""
+
+    name: str = Field("single_turn", description="single_turn, or user_turns: metadata.user_turns follow the prompt.")
+    max_turns: int = Field(8, ge=1, description="Assistant turns of a rollout.")
+    options: dict[str, Any] = Field({}, description="Options of the environment itself.")
+
+
 class EvalConfig(_Table):
     """`[eval]`: validation, with settings of its own."""
 
@@ -155,6 +163,7 @@ class RunConfig(_Table):
     sampling: SamplingConfig = SamplingConfig()
     train: TrainConfig = TrainConfig()
     lora: LoraConfig = LoraConfig()
+    environment: EnvironmentConfig = EnvironmentConfig()
     eval: EvalConfig = EvalConfig()
     wandb: WandbConfig = WandbConfig()
 
@@ -345,6 +354,7 @@ _TABLES: dict[str, type[BaseModel]] = {
     "sampling": SamplingConfig,
     "train": TrainConfig,
     "lora": LoraConfig,
+    "environment": EnvironmentConfig,
     "eval": EvalConfig,
     "wandb": WandbConfig,
 }

@@ -99,9 +99,9 @@ def test_merged_weights_give_what_base_and_adapter_give(tmp_path: Path, kind: st
     export_merged(str(tmp_path / "adapter"), "tuned", tmp_path / "merged")
     with torch.no_grad():
         expected = packed_logprobs(policy, [GROUP])[0]
-        plain = plain_logprobs(plain_model(tmp_path / "base"), GROUP.prompt_ids, GROUP.rollouts[0].token_ids_T)
+        plain = plain_logprobs(plain_model(tmp_path / "base"), GROUP.prompt_ids, GROUP.segments[0].token_ids_T)
     merged = plain_model(tmp_path / "merged")
-    found = plain_logprobs(merged, GROUP.prompt_ids, GROUP.rollouts[0].token_ids_T)
+    found = plain_logprobs(merged, GROUP.prompt_ids, GROUP.segments[0].token_ids_T)
     torch.testing.assert_close(found, expected, atol=5e-5, rtol=0)
     assert float((found - plain).abs().max()) > 0.02
     assert merged.dtype == torch.float32

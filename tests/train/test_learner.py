@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from train_cases import config, rollout, sample
+from train_cases import config, sample, sample_of, segment
 
 from models import save_tiny_model
 from strop.config import CLIP_BOUNDS, Loss, RunConfig
@@ -35,13 +35,13 @@ KINDS = ("llama", "qwen3", "qwen3_moe", "gemma3")
 # Two groups with equal completions in one of them, tool tokens, and different lengths.
 TOOL_MASK = (True, False, False, True, True)
 SAMPLES = [
-    Sample(
+    sample_of(
         (10, 11, 12),
         (
-            rollout((20, 21, 22, 23, 24), TOOL_MASK),
-            rollout((30,)),
-            rollout((20, 25)),
-            rollout((30,)),
+            segment((20, 21, 22, 23, 24), TOOL_MASK),
+            segment((30,)),
+            segment((20, 25)),
+            segment((30,)),
         ),
         (1.2, -0.4, -0.5, -0.3),
     ),
@@ -149,8 +149,8 @@ def drawn(policy: Policy, temperature: float, advantages: Sequence[float]) -> Sa
     params = SamplingParams(temperature, max_tokens=8, seed=5)
     sampler = LocalSampler(Engine(policy, max_concurrent=4))
     completions = asyncio.run(sampler.sample(prompt, len(advantages), params))
-    rollouts = [rollout(done.token_ids_T, logprobs=done.logprobs_T) for done in completions]
-    return Sample(prompt, tuple(rollouts), tuple(advantages))
+    segments = [segment(done.token_ids_T, logprobs=done.logprobs_T) for done in completions]
+    return sample_of(prompt, segments, advantages)
 
 
 # The first step
@@ -177,9 +177,9 @@ def test_the_first_step_has_ratio_one_and_no_kl_in_bf16(method: str, tmp_path: P
 def test_the_loss_of_the_first_step_is_the_mean_advantage_of_the_tokens(method: str, tmp_path: Path) -> None:
     made, _ = learner(tmp_path, method=method, kl_coefficient=0.0)
     sampled = [
-        (each.length, advantage)
+        (sum(each.sampled_mask_T), advantage)
         for group in SAMPLES
-        for each, advantage in zip(group.rollouts, group.advantages_G, strict=True)
+        for each, advantage in zip(group.segments, group.advantages_G, strict=True)
     ]
     tokens = sum(length for length, _ in sampled)
     expected = -sum(length * advantage for length, advantage in sampled) / tokens
@@ -208,11 +208,11 @@ def test_the_gap_to_the_sampler_counts_sampled_tokens_only(tmp_path: Path) -> No
     made, policy = learner(tmp_path, method="full")
     ids, mask = (20, 21, 22, 23), (True, False, True, True)
     with torch.no_grad():
-        batch = pack([Sample((10,), (rollout(ids, mask),), (1.0,))], policy.device)
+        batch = pack([sample_of((10,), (segment(ids, mask),), (1.0,))], policy.device)
         hidden = policy.hidden(batch.ids_T[None], batch.layout)[0]
         exact = batch.padded(token_logprobs(hidden[batch.sources_S], policy.head, batch.targets_S, 1.0))[0]
     shifted = (exact + torch.tensor([0.3, 0.0, 0.0, -0.3])).tolist()
-    update = made.update([Sample((10,), (rollout(ids, mask, logprobs=shifted),), (1.0,))], 0.0)
+    update = made.update([sample_of((10,), (segment(ids, mask, logprobs=shifted),), (1.0,))], 0.0)
     assert update.metrics["sampler_trainer_gap"] == pytest.approx(0.2, rel=1e-3)
 
 
@@ -274,7 +274,7 @@ def test_a_token_that_was_not_sampled_has_no_gradient(loss: Loss, method: str, t
     found = [
         gradients(
             tmp_path,
-            [Sample((10, 11), (rollout((20, 21, last), mask), rollout((30, 31))), (1.0, -1.0))],
+            [sample_of((10, 11), (segment((20, 21, last), mask), segment((30, 31))), (1.0, -1.0))],
             loss=loss,
             method=method,
             kl_coefficient=0.05,
@@ -481,11 +481,11 @@ def test_the_correction_for_the_sampler_has_metrics_where_it_is_on(tmp_path: Pat
     ids = (20, 21, 22, 23)
     made, policy = learner(tmp_path, method="full", kl_coefficient=0.0, sampler_correction="truncate", iterations=2)
     with torch.no_grad():
-        batch = pack([Sample((10,), (rollout(ids),), (1.0,))], policy.device)
+        batch = pack([sample_of((10,), [segment(ids)], [1.0])], policy.device)
         hidden = policy.hidden(batch.ids_T[None], batch.layout)[0]
         exact = batch.padded(token_logprobs(hidden[batch.sources_S], policy.head, batch.targets_S, 1.0))[0]
     drawn = (exact - torch.tensor([4.0, 1.0, 0.5, 1.5]).log()).tolist()
-    update = made.update([Sample((10,), (rollout(ids, logprobs=drawn),), (1.0,))], 1e-3)
+    update = made.update([sample_of((10,), [segment(ids, logprobs=drawn)], [1.0])], 1e-3)
     assert update.metrics["sampler_correction_share"] == pytest.approx(1 / 4)
     assert update.metrics["sampler_correction_weight"] == pytest.approx((2 + 1 + 0.5 + 1.5) / 4, rel=1e-4)
     off, _ = learner(tmp_path, method="full", kl_coefficient=0.0)

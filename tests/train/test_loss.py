@@ -303,3 +303,26 @@ def test_what_the_sampler_says_of_masked_places_reaches_nothing(loss: Loss, junk
         expected, found = (policy_loss(case, chosen, TOTALS) for case in (clean, dirty))
         assert found.loss.item() == expected.loss.item()
         assert (found.corrected_tokens, found.weight_sum) == (expected.corrected_tokens, expected.weight_sum)
+
+
+@pytest.mark.parametrize("loss", ["grpo", "dapo", "dr_grpo"])
+def test_the_segments_of_a_rollout_count_as_the_one_sequence_that_they_would_be(loss: Loss) -> None:
+    # Four tokens of one rollout, in one row or, where a template rewrote history, in two.
+    old = torch.tensor([-1.0, -2.0, -1.5, -0.5])
+    now = old + torch.tensor([1.0, 1.1, 0.9, 1.2]).log()
+    totals = StepTotals(tokens=4, sequences=1, max_tokens=10)
+
+    def of(rows: int) -> float:
+        shape, advantages = (rows, 4 // rows), torch.full((rows,), 2.0)
+        case = LossInputs(
+            now.view(shape),
+            old.view(shape),
+            None,
+            torch.ones(shape, dtype=torch.bool),
+            advantages,
+            old.view(shape),
+            torch.full((rows,), 4),
+        )
+        return policy_loss(case, settings(loss), totals).loss.item()
+
+    assert of(2) == pytest.approx(of(1), rel=1e-6)

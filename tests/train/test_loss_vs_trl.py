@@ -17,7 +17,7 @@ import pytest
 import torch
 from datasets import Dataset
 from torch import Tensor
-from train_cases import rollout
+from train_cases import sample_of, segment
 from transformers import AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
@@ -106,8 +106,8 @@ def rows(policy: Policy) -> list[Completion]:
 
 
 def as_sample(rows: Sequence[Completion]) -> Sample:
-    rollouts = tuple(rollout(row.ids, row.sampled, index=index) for index, row in enumerate(rows))
-    return Sample(rows[0].prompt, rollouts, tuple(row.advantage for row in rows))
+    segments = [segment(row.ids, row.sampled, prompt=rows[0].prompt) for row in rows]
+    return sample_of(rows[0].prompt, segments, [row.advantage for row in rows])
 
 
 def as_samples(rows: Sequence[Completion]) -> list[Sample]:

@@ -105,8 +105,8 @@ class GrpoLearner:
         if not any(any(sample.advantages_G) for sample in samples):
             return Update({}, skipped="no group had rewards that differ, so there is nothing to learn from")
         totals = StepTotals(
-            tokens=sum(rollout.length for sample in samples for rollout in sample.rollouts),
-            sequences=sum(len(sample.rollouts) for sample in samples),
+            tokens=sum(sum(segment.sampled_mask_T) for sample in samples for segment in sample.segments),
+            sequences=len({number for sample in samples for number in sample.rollouts_G}),
             max_tokens=self._config.sampling.max_completion_tokens,
         )
         useful = [sample for sample in samples if self._reference is not None or any(sample.advantages_G)]
@@ -172,7 +172,13 @@ class GrpoLearner:
             logprobs = self._logprobs(self._policy, batch)
             part.old = logprobs.detach() if part.old is None else part.old
             inputs = LossInputs(
-                logprobs, part.old, part.reference, batch.mask_CL, batch.advantages_C, batch.sampler_logprobs_CL
+                logprobs,
+                part.old,
+                part.reference,
+                batch.mask_CL,
+                batch.advantages_C,
+                batch.sampler_logprobs_CL,
+                batch.lengths_C,
             )
             outputs = policy_loss(inputs, self._loss, totals)
             if torch.isfinite(outputs.loss):

@@ -19,13 +19,13 @@ from strop.config import RunConfig
 from strop.data.order import DataOrder
 from strop.errors import TooManyFailures, TrainingDiverged
 from strop.metrics import group_metrics, mean_advantage, prefixed
-from strop.rollout import RolloutScorer, run_groups
+from strop.rollout import Player, RolloutScorer, run_groups
 from strop.seeds import derive_seed
 from strop.train.advantage import ADVANTAGES
-from strop.train.batch import Sample
+from strop.train.batch import samples_of
 from strop.train.learner import Learner, Update
 from strop.train.schedule import rate_at
-from strop.types import Environment, Group, Recorder, Row, SamplingParams, StepRecord
+from strop.types import Group, Recorder, Row, SamplingParams, StepRecord
 
 # The share of failed groups is taken over this many of the newest, so that a judge that dies
 # late in a run is noticed as soon as one that never worked; and over no fewer than the second
@@ -65,7 +65,7 @@ class Trainer:
     order: DataOrder
     learner: Learner
     peak_rate: float
-    environment: Environment
+    player: Player
     scorer: RolloutScorer
     recorders: Sequence[Recorder]
     checkpoints: Checkpoints
@@ -114,14 +114,14 @@ class Trainer:
             [self.rows[index] for index in self.order.batch(step)],
             self.config.train.samples_per_prompt,
             self._sampling_params(step),
-            self.environment,
+            self.player,
             self.scorer,
         )
         rolled_out = time.perf_counter()
         self.on_phase(step, "training")
         advantages = self._advantages(groups)
         rate = rate_at(step, self.total_steps, self.peak_rate, self.config.train)
-        update = self.learner.update(_samples(groups, advantages), rate)
+        update = self.learner.update(samples_of(groups, advantages), rate)
         self.learner.publish()
         trained = time.perf_counter()
         metrics = {
@@ -194,14 +194,6 @@ class Trainer:
     def _record(self, record: StepRecord) -> None:
         for recorder in self.recorders:
             recorder.record(record)
-
-
-def _samples(groups: Sequence[Group], advantages: Sequence[Sequence[float]]) -> list[Sample]:
-    return [
-        Sample(group.prompt_ids_T, group.rollouts, tuple(advantages_G))
-        for group, advantages_G in zip(groups, advantages, strict=True)
-        if group.failure is None
-    ]
 
 
 def _timings(groups: Sequence[Group], rollout_seconds: float, train_seconds: float) -> dict[str, float]:

@@ -37,6 +37,14 @@ class LossInputs:
     advantages_C: Tensor
     sampler_logprobs_CL: Tensor
     """Under the sampler that drew the tokens; NaN where it did not tell."""
+    lengths_C: Tensor | None = None
+    """Sampled tokens of the whole rollout that each completion is a segment of; None where each is all of it."""
+
+    @property
+    def rollout_lengths_C(self) -> Tensor:
+        """Sampled tokens of each completion's rollout, at least 1."""
+        lengths_C = self.mask_CL.sum(-1) if self.lengths_C is None else self.lengths_C
+        return lengths_C.clamp(min=1)
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,7 @@ class StepTotals:
     tokens: int
     """Sampled tokens of all scored completions."""
     sequences: int
-    """Scored completions."""
+    """Scored rollouts."""
     max_tokens: int
     """Limit on the tokens of a completion."""
 
@@ -97,7 +105,7 @@ def policy_loss(inputs: LossInputs, settings: LossSettings, totals: StepTotals) 
         divergence = k3(torch.where(inputs.mask_CL, inputs.ref_logprobs_CL - inputs.logprobs_CL, 0.0))
         kl_sum = float(divergence.detach().sum())
         values = values + settings.kl_coefficient * divergence * log_ratio.exp()
-    loss = average(torch.where(inputs.mask_CL, values, 0.0), inputs.mask_CL, totals)
+    loss = average(torch.where(inputs.mask_CL, values, 0.0), inputs.rollout_lengths_C, totals)
     weight_sum = 0.0 if weights is None else float((weights * inputs.mask_CL).sum())
     return LossOutputs(loss, kl_sum, _count_clipped(inputs, log_ratio.detach(), settings), corrected, weight_sum)
 
@@ -149,7 +157,7 @@ def clipped(inputs: LossInputs, log_ratio_CL: Tensor, settings: LossSettings) ->
 
 
 def sequence_clipped(inputs: LossInputs, log_ratio_CL: Tensor, settings: LossSettings) -> Tensor:
-    """As `clipped`, with one ratio for the sequence, the geometric mean of its tokens' ratios:
+    """As `clipped`, with one ratio for the sequence (a segment), the geometric mean of its tokens' ratios:
     GSPO (Zheng et al. 2025, arXiv:2507.18071)."""
     return clipped(inputs, _sequence_mean(log_ratio_CL, inputs.mask_CL), settings)
 
@@ -161,17 +169,17 @@ def weighted(inputs: LossInputs, log_ratio_CL: Tensor, settings: LossSettings) -
     return -weight * inputs.advantages_C[:, None] * inputs.logprobs_CL
 
 
-def by_token(values_CL: Tensor, mask_CL: Tensor, totals: StepTotals) -> Tensor:
+def by_token(values_CL: Tensor, lengths_C: Tensor, totals: StepTotals) -> Tensor:
     """Every token of the step weighs the same: DAPO (Yu et al. 2025, arXiv:2503.14476)."""
     return values_CL.sum() / max(totals.tokens, 1)
 
 
-def by_sequence(values_CL: Tensor, mask_CL: Tensor, totals: StepTotals) -> Tensor:
-    """Every completion weighs the same: GRPO (Shao et al. 2024, arXiv:2402.03300)."""
-    return _sequence_mean(values_CL, mask_CL).sum() / max(totals.sequences, 1)
+def by_sequence(values_CL: Tensor, lengths_C: Tensor, totals: StepTotals) -> Tensor:
+    """Every rollout weighs the same, over all of its segments: GRPO (Shao et al. 2024, arXiv:2402.03300)."""
+    return (values_CL.sum(-1) / lengths_C).sum() / max(totals.sequences, 1)
 
 
-def by_limit(values_CL: Tensor, mask_CL: Tensor, totals: StepTotals) -> Tensor:
+def by_limit(values_CL: Tensor, lengths_C: Tensor, totals: StepTotals) -> Tensor:
     """A constant for all lengths, the limit: Dr. GRPO (Liu et al. 2025, arXiv:2503.20783)."""
     return values_CL.sum() / max(totals.sequences * totals.max_tokens, 1)
 
