@@ -13,10 +13,7 @@ from strop.store.rollout_lines import read_rollout
 from strop.store.rundir import RunDir
 from strop.worker.training import train_run
 
-REWARD = (
-    "def score(sample, item):\n"
-    "    return sum(len(step.response) % 5 for step in sample.trajectories)\n"
-)
+REWARD = "def score(sample, item):\n    return sum(len(step.response) % 5 for step in sample.trajectories)\n"
 
 
 @pytest.fixture
