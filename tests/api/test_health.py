@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from served import services
 from strop import __version__
-from strop.api import machine
+from strop.services import machine
 from strop.api.app import create_app
 from strop.api.services import Services
 from strop.errors import Unavailable

@@ -14,7 +14,6 @@ from pydantic import Field, WithJsonSchema
 from strop.api.openai.library import ServerLibrary
 from strop.api.openai.requests import RewardOption
 from strop.api.openai.reward_tables import reward_tables
-from strop.api.outside import check_address
 from strop.api.services import Services
 from strop.api.sources import find_trained, is_trained
 from strop.config import EvalConfig, SamplingConfig
@@ -23,6 +22,7 @@ from strop.evals.spec import EvaluationSpec, Target, evaluation_config
 from strop.http.bodies import Body
 from strop.jobs.environment import public_environment
 from strop.jobs.evaluations import NewEvaluation
+from strop.services.endpoints import check_address
 from strop.store.datasets import DatasetStore
 from strop.store.files import write_atomic
 from strop.store.providers import ProviderStore

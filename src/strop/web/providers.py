@@ -5,7 +5,7 @@ from __future__ import annotations
 from nicegui import run, ui
 from nicegui.element import Element
 
-from strop.api.outside import provided_models
+from strop.services.endpoints import provided_models
 from strop.api.strop.providers import NewProvider, set_provider
 from strop.errors import StropError
 from strop.store.providers import Provider, ProviderStore

@@ -11,13 +11,13 @@ from starlette.responses import Response
 
 from strop.api.answers import NOT_MODIFIED, Answer, Cached, Deleted
 from strop.api.dependencies import Provided
-from strop.api.evaluation_request import EvaluationRequest, new_evaluation
 from strop.api.paging import After, Limit, Page, page
 from strop.api.rollout_objects import RolloutFields
 from strop.api.services import Services
 from strop.errors import InvalidRequest
 from strop.evals.report import RowResult, compare, report
 from strop.jobs.evaluations import Evaluation, EvaluationStatus
+from strop.services.evaluation_request import EvaluationRequest, new_evaluation
 from strop.store.queries.evaluations import RowFilter, evaluation_results, evaluation_rows_page, paired_page
 from strop.types import Json
 

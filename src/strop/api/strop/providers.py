@@ -8,9 +8,9 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from strop.api.dependencies import Provided
-from strop.api.outside import check_address, provided_models
 from strop.api.paging import Page, page
 from strop.http.bodies import Body
+from strop.services.endpoints import check_address, provided_models
 from strop.store import providers
 from strop.store.providers import ProviderStore
 

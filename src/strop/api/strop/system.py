@@ -11,8 +11,8 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from strop import __version__
-from strop.api import machine
 from strop.api.dependencies import Provided
+from strop.services import machine
 
 router = APIRouter(prefix="/system")
 

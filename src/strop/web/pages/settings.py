@@ -7,7 +7,7 @@ from functools import partial
 from nicegui import run, ui
 
 from strop import __version__
-from strop.api.machine import devices, versions
+from strop.services.machine import devices, versions
 from strop.errors import StropError
 from strop.store.keys import Key
 from strop.store.secrets import Secret

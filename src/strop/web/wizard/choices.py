@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from strop.api.machine import devices
+from strop.services.machine import devices
 from strop.api.services import Services
 from strop.api.sources import find_trained, is_trained
 from strop.errors import StropError

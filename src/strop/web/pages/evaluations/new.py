@@ -8,7 +8,7 @@ from typing import Any
 
 from nicegui import run, ui
 
-from strop.api.evaluation_request import EvaluationRequest, new_evaluation
+from strop.services.evaluation_request import EvaluationRequest, new_evaluation
 from strop.api.services import Services
 from strop.errors import InvalidRequest, StropError
 from strop.store import queries

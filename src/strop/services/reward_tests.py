@@ -1,4 +1,4 @@
-"""`/v1/strop/rewards/test`: what rewards make of answers, before anything is trained with them."""
+"""Tests of rewards: what they make of answers, before anything is trained with them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter
 from pydantic import Field
 
-from strop.api.answers import Answer
-from strop.api.dependencies import Provided
 from strop.api.openai.library import ServerLibrary
 from strop.api.openai.requests import RewardOption
 from strop.api.openai.reward_tables import reward_tables
-from strop.api.rowpages import read_page
 from strop.api.services import Services
 from strop.api.trial import Case, try_rewards
 from strop.config import RewardConfig
@@ -29,10 +25,11 @@ from strop.data.strict_json import parse_object
 from strop.errors import InvalidRequest
 from strop.http.bodies import Body
 from strop.jobs.environment import needed_secrets, public_environment
-from strop.store.datasets import DatasetStore
+from strop.services.datasets import path_of
+from strop.services.objects import Answer
+from strop.services.rowpages import read_page
+from strop.services.threads import in_thread
 from strop.types import Json, Row
-
-router = APIRouter()
 
 MAX_ROWS = 100
 MAX_ANSWERS = 32
@@ -117,8 +114,8 @@ class TrialObject(Answer):
     summary: TrialSummary
 
 
-@router.post("/rewards/test")
-def test_rewards(body: TrialRequest, services: Provided) -> TrialObject:
+@in_thread
+def run(services: Services, body: TrialRequest) -> TrialObject:
     """Score answers as training would, in processes of their own and in bounded time.
 
     A reward that cannot be loaded is an error; one that fails on an answer says so there.
@@ -139,8 +136,7 @@ def _rows(body: TrialRequest, services: Services) -> list[Row]:
     if (body.rows is None) == (body.dataset_id is None):
         raise InvalidRequest("give either rows or dataset_id", param="rows")
     if body.dataset_id is not None:
-        file_id = DatasetStore(services.database).get(body.dataset_id).file_id
-        return list(read_page(services.files.path(file_id), None, body.limit).rows)
+        return list(read_page(path_of(services, body.dataset_id), None, body.limit).rows)
     return [_row(place, fields) for place, fields in enumerate(body.rows or ())]
 
 
