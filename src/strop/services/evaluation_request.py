@@ -22,7 +22,7 @@ from strop.evals.spec import EvaluationSpec, Target, evaluation_config
 from strop.http.bodies import Body
 from strop.jobs.environment import public_environment
 from strop.jobs.evaluations import NewEvaluation
-from strop.services.endpoints import check_address
+from strop.services.providers import check_address
 from strop.store.datasets import DatasetStore
 from strop.store.files import write_atomic
 from strop.store.providers import ProviderStore
