@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tool_templates import BEGIN, END, OWN
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from models import TEMPLATE
 from strop.policy.tool_calls import DEFAULT_FORMAT, ToolCallFormat, find_format
 from strop.policy.tool_families import FAMILIES
 from strop.types import Json
+from tool_templates import BEGIN, END, OWN
 
 FOUND = {
     "llama3_1": "llama_json",

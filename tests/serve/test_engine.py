@@ -25,7 +25,7 @@ from strop.policy.engine import Engine
 from strop.policy.model import fast_dtype, load_policy
 from strop.policy.sampler import LocalSampler
 from strop.serve.engine import EngineSettings, ModelHost
-from strop.serve.wire import Delta, Done, Finished
+from strop.serve.generate import Delta, Done, Finished, Started
 from strop.types import Message, SamplingParams
 
 CPU = torch.device("cpu")
@@ -112,6 +112,7 @@ def test_pieces_come_while_the_rest_is_still_drawn(base: Path) -> None:
         await host.load("base", str(base))
         events = [event async for event in host.generate(ask("base", max_tokens=40))]
         assert sum(isinstance(event, Delta) for event in events) > 5
+        assert isinstance(events[0], Started)
         assert isinstance(events[-2], Finished) and isinstance(events[-1], Done)
 
     run(check)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from typing import Any
 
 import pytest
 
 from strop.errors import Conflict, InvalidRequest, ModelError, NotFound, StropError, Unavailable
-from strop.serve.wire import ChatRequest, Delta, Done, Event, Finished
+from strop.serve.answers import Answer
+from strop.serve.bodies import ChatBody
+from strop.serve.client import CHAT
+from strop.serve.generate import Conversation, Delta, Done, Event, Finished, GenerateRequest, Started
 from strop.types import Failure, Group, Message, Row, SamplingParams, StopReason
 from strop.worker.deployed import DeployedEnvironment
 
@@ -17,12 +21,12 @@ PARAMS = SamplingParams(temperature=0.5, max_tokens=8, top_p=0.9, stop=("END",),
 
 
 class Process:
-    """An `EngineClient` that answers with two pieces for each completion, after some errors."""
+    """An `EngineClient` that answers after some errors."""
 
     def __init__(self, *errors: StropError, broken: Sequence[StropError] = ()) -> None:
         self.errors = list(errors)
         self.broken = list(broken)
-        self.asked: list[ChatRequest] = []
+        self.asked: list[GenerateRequest] = []
         self.loaded: list[tuple[str, str]] = []
 
     async def load(self, name: str, source: str) -> None:
@@ -30,16 +34,22 @@ class Process:
             raise self.broken.pop(0)
         self.loaded.append((name, source))
 
-    async def generate(self, request: ChatRequest) -> AsyncGenerator[Event]:
+    async def complete(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        assert path == CHAT
+        request = ChatBody.model_validate(body).request()
         self.asked.append(request)
         if self.errors:
-            yield Delta(0, "half an ans")
             raise self.errors.pop(0)
-        for index in reversed(range(request.n)):
-            yield Delta(index, "it is ")
-            yield Delta(index, f"{index} END")
-            yield Finished(index, "length" if index else "stop", 5 + index)
-        yield Done(7, 11)
+        return await Answer(request).whole(_events(request))
+
+
+async def _events(request: GenerateRequest) -> AsyncGenerator[Event]:
+    yield Started((1, 2))
+    for index in reversed(range(request.n)):
+        yield Delta(index, "it is ", ids=(3,) * 3)
+        yield Delta(index, f"{index} END", ids=(4,) * (2 + index))
+        yield Finished(index, "length" if index else "stop", 5 + index)
+    yield Done(7, 11)
 
 
 def environment(process: Process) -> DeployedEnvironment:
@@ -55,8 +65,8 @@ def test_a_row_is_one_request_for_all_its_answers() -> None:
     play(process)
     (asked,) = process.asked
     assert (asked.model, asked.n, asked.max_tokens, asked.temperature, asked.top_p) == ("helper", 2, 8, 0.5, 0.9)
-    assert (asked.stop, asked.seed, asked.template) == (("END",), 3, {"think": False})
-    assert asked.messages == ({"role": "user", "content": "2 + 2?"},)
+    assert (asked.stop, asked.seed) == (("END",), 3)
+    assert asked.prompt == Conversation(ROW.messages, (), {"think": False})
 
 
 def test_answers_are_put_together_from_their_pieces() -> None:

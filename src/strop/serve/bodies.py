@@ -153,7 +153,9 @@ class CompletionBody(SamplingBody):
     prompt: str | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = Field(
         description="Text, or the ids of one prompt."
     )
-    logprobs: int | None = Field(None, ge=0, le=MAX_TOP_LOGPROBS, description="How many of the likeliest tokens to show.")
+    logprobs: int | None = Field(
+        None, ge=0, le=MAX_TOP_LOGPROBS, description="How many of the likeliest tokens to show."
+    )
     # Refused unless they ask for what happens anyway.
     best_of: int | None = None
     echo: bool | None = None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from strop.types import Json, Message
+from strop.types import Json, Message, ToolCall
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 
@@ -89,6 +89,8 @@ class Delta:
     """With `logprobs`: the tokens whose text comes with this piece; with `token_ids`, of all ids."""
     ids: tuple[int, ...] = ()
     """With `token_ids`: the ids drawn since the last piece."""
+    drawn: int = 0
+    """Tokens drawn since the last piece."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,9 @@ class Finished:
     index: int
     finish_reason: FinishReason
     completion_tokens: int
+    tool_calls: tuple[ToolCall, ...] = ()
+    content: str | None = None
+    """With `tool_calls`: the text around them."""
 
 
 @dataclass(frozen=True)

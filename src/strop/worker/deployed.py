@@ -6,13 +6,12 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import Any
 
 from strop.envs.text_only import text_rollout, unanswered
 from strop.errors import Conflict, NotFound, StropError, Unavailable
-from strop.serve.client import EngineClient
-from strop.serve.wire import ChatRequest, Delta, Finished
-from strop.types import Failure, Group, Json, Message, Rollout, Row, SamplingParams, StopReason
+from strop.serve.client import CHAT, EngineClient
+from strop.types import Failure, Group, Json, Message, Rollout, Row, SamplingParams, StopReason, ToolCall
 
 PAUSES_S = (0.5, 1, 2, 4, 8, 16, 30)
 """Waits between tries while the model process is down or its queue is full: it is started again."""
@@ -54,57 +53,47 @@ class DeployedEnvironment:
 
     async def play(self, row: Row, count: int, params: SamplingParams) -> Group:
         """`count` answers to a row, not scored yet, or failures where the process gave none."""
-        request = ChatRequest(
-            id=row.id,
-            model=self._name,
-            messages=tuple(message.as_dict() for message in row.messages),
-            tools=row.tools,
-            template=self._template,
-            n=count,
-            max_tokens=params.max_tokens,
-            temperature=params.temperature,
-            top_p=params.top_p,
-            stop=params.stop,
-            seed=params.seed,
-        )
+        request = {
+            "model": self._name,
+            "messages": [message.as_dict() for message in row.messages],
+            "tools": list(row.tools) or None,
+            "chat_template_kwargs": dict(self._template),
+            "n": count,
+            "max_tokens": params.max_tokens,
+            "temperature": params.temperature,
+            "top_p": params.top_p,
+            "stop": list(params.stop) or None,
+            "seed": params.seed,
+            "return_token_ids": True,
+        }
         async with self._slots:
             started = time.perf_counter()
             try:
-                answers = await self._patiently(request)
+                answer = await self._patiently(request)
             except StropError as error:
                 failure = Failure("server" if isinstance(error, Unavailable) else "refused", error.message)
                 return Group(row, (), tuple(unanswered(index, failure) for index in range(count)))
             seconds = time.perf_counter() - started
-        rollouts = [answer.rollout(index, seconds, params.stop) for index, answer in enumerate(answers)]
+        rollouts = [_rollout(choice, seconds, params.stop) for choice in answer["choices"]]
         return Group(row, (), tuple(rollouts))
 
-    async def _patiently(self, request: ChatRequest) -> list[_Answer]:
+    async def _patiently(self, request: dict[str, Json]) -> dict[str, Json]:
         for pause in self._pauses:
             try:
-                return await self._ask(request)
-            except NotFound:  # unloaded, or the process was started anew
+                return await self._client.complete(CHAT, request)
+            except NotFound:  # unloaded, or the process was started again
                 await self.load()
             except Unavailable:
                 await asyncio.sleep(pause)
-        return await self._ask(request)
-
-    async def _ask(self, request: ChatRequest) -> list[_Answer]:
-        answers = [_Answer() for _ in range(request.n)]
-        async for event in self._client.generate(request):
-            if isinstance(event, Delta):
-                answers[event.index].text += event.text
-            elif isinstance(event, Finished):
-                answers[event.index].end = event
-        return answers
+        return await self._client.complete(CHAT, request)
 
 
-@dataclass
-class _Answer:
-    """One completion, while its pieces come in."""
-
-    text: str = ""
-    end: Finished | None = None
-
-    def rollout(self, index: int, seconds: float, stop: Sequence[str]) -> Rollout:
-        reason, tokens = (self.end.finish_reason, self.end.completion_tokens) if self.end else ("stop", 0)
-        return text_rollout(index, Message("assistant", self.text), StopReason(reason), tokens, seconds, stop)
+def _rollout(choice: dict[str, Any], seconds: float, stop: Sequence[str]) -> Rollout:
+    form = choice["message"]
+    calls = tuple(
+        ToolCall(call["id"], call["function"]["name"], call["function"]["arguments"])
+        for call in form.get("tool_calls") or ()
+    )
+    message = Message("assistant", form["content"] or "", calls)
+    reason = StopReason.LENGTH if choice["finish_reason"] == "length" else StopReason.STOP
+    return text_rollout(choice["index"], message, reason, len(choice["token_ids"]), seconds, stop)
