@@ -51,7 +51,7 @@ async def collect(events: AsyncGenerator[Event]) -> Answers:
                 answers.done = event
                 continue
             if isinstance(event, Started):
-                assert answers.texts == answers.finished == {}, "it begins in the middle"
+                assert not answers.texts and not answers.finished, "it begins in the middle"
                 answers.prompt_ids = event.prompt_ids
                 continue
             assert event.index not in answers.finished, "something came after a completion's end"

@@ -235,8 +235,8 @@ def test_prompts_are_rendered_as_in_the_training_of_a_checkpoint_unless_the_requ
         write_atomic(trained.config_file, dump_config(changed))
         await case.deployments.chat(chat_body(job.model_name, chat_template_kwargs={"date": "never"}))
         await case.deployments.chat(chat_body("smollm2-135m"))
-        options = [body.get("chat_template_kwargs") for body in case.models.asked]
-        assert options == [{"enable_thinking": False, "date": "never"}, None]
+        found = [body.get("chat_template_kwargs") for body in case.models.asked]
+        assert found == [{"enable_thinking": False, "date": "never"}, None]
 
     run(tmp_path, check)
 
