@@ -22,6 +22,8 @@ from strop.errors import ConfigError
 
 Loss = Literal["dapo", "grpo", "dr_grpo", "bnpo", "cispo", "gspo"]
 
+SamplerCorrection = Literal["none", "truncate", "mask"]
+
 # The bounds of the importance ratio that each loss was published with: the ratio stays
 # within [1 - low, 1 + high]. CISPO has an upper bound only, on the ratio itself.
 CLIP_BOUNDS: dict[Loss, tuple[float, float]] = {
@@ -102,6 +104,10 @@ class TrainConfig(_Table):
     clip_low: float | None = Field(None, ge=0, description="Lower clip of the ratio, 1 - x; by default the loss's own.")
     clip_high: float | None = Field(None, ge=0, description="Upper clip of the ratio, 1 + x; likewise.")
     kl_coefficient: float = Field(0.001, ge=0, description="Weight of the KL penalty; 0 skips the reference.")
+    sampler_correction: SamplerCorrection = Field(
+        "none", description="Weigh tokens by policy over sampler, truncated or masked at the bound."
+    )
+    sampler_correction_bound: float = Field(2.0, ge=1, description="Largest weight that sampler_correction gives.")
     micro_batch_tokens: int = Field(4096, ge=1, description="Tokens in one forward; changes memory, not gradients.")
     gradient_checkpointing: bool = Field(False, description="Recompute activations: less memory, a third slower.")
     save_every: int | None = Field(None, ge=1, description="Steps between checkpoints; by default once an epoch.")
@@ -117,6 +123,14 @@ class LoraConfig(_Table):
     r: int = Field(16, ge=1, description="Rank.")
     alpha: float = Field(32.0, gt=0, description="The adapter's output is scaled by alpha / r.")
     targets: tuple[str, ...] | Literal["all-linear"] = Field("all-linear", description="Names of adapted layers.")
+
+
+class EnvironmentConfig(_Table):
+    """`[environment]`: what a rollout plays in; single turn by default."""
+
+    name: str = Field("single_turn", description="single_turn, or user_turns: metadata.user_turns follow the prompt.")
+    max_turns: int = Field(8, ge=1, description="Assistant turns of a rollout.")
+    options: dict[str, Any] = Field({}, description="Options of the environment itself.")
 
 
 class EvalConfig(_Table):
@@ -149,6 +163,7 @@ class RunConfig(_Table):
     sampling: SamplingConfig = SamplingConfig()
     train: TrainConfig = TrainConfig()
     lora: LoraConfig = LoraConfig()
+    environment: EnvironmentConfig = EnvironmentConfig()
     eval: EvalConfig = EvalConfig()
     wandb: WandbConfig = WandbConfig()
 
@@ -339,6 +354,7 @@ _TABLES: dict[str, type[BaseModel]] = {
     "sampling": SamplingConfig,
     "train": TrainConfig,
     "lora": LoraConfig,
+    "environment": EnvironmentConfig,
     "eval": EvalConfig,
     "wandb": WandbConfig,
 }

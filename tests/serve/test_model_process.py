@@ -18,7 +18,7 @@ import pytest
 
 from answers import chat_body, texts_of
 from models import TinyModels, save_tiny_adapter
-from strop.errors import InvalidRequest, NotFound, ServerError, Unavailable
+from strop.errors import ContextOverflow, InvalidRequest, NotFound, ServerError, Unavailable
 from strop.serve.client import CHAT, TEXT, EngineClient
 from strop.serve.engine import EngineSettings
 from strop.serve.run import serve_models
@@ -255,7 +255,7 @@ def test_errors_are_raised_as_their_own_class(engine: Path) -> None:
             await client.complete(CHAT, chat_body("other"))
         with pytest.raises(NotFound, match="other is not loaded"):
             await anext(client.stream(CHAT, chat_body("other")))
-        with pytest.raises(InvalidRequest, match="base has 512 positions"):
+        with pytest.raises(ContextOverflow, match="base has 512 positions"):
             await client.complete(CHAT, chat_body("base", max_tokens=5000))
 
     run(engine, check)

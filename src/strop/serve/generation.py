@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from strop.errors import InvalidRequest, Unavailable
+from strop.errors import ContextOverflow, InvalidRequest, Unavailable
 from strop.policy.engine_thread import Drawn, Progress
 from strop.serve.bodies import MAX_COUNT, MAX_TOP_LOGPROBS
 from strop.serve.called import CallText
@@ -29,7 +29,8 @@ def sampling_params(request: GenerateRequest, prompt_tokens: int, positions: int
     """How to draw what is asked for.
 
     `positions` is how long prompt and completion may be together, `room` how many tokens of
-    keys and values memory has place for. Raises InvalidRequest, naming the numbers.
+    keys and values memory has place for. Raises ContextOverflow for a prompt
+    that leaves too little room, InvalidRequest for values out of bounds.
     """
     for param, allowed, rule in _rules(request):
         if not allowed:
@@ -38,7 +39,7 @@ def sampling_params(request: GenerateRequest, prompt_tokens: int, positions: int
     for limit, what in ((positions, "positions"), (room, "tokens of memory")):
         if limit is not None and prompt_tokens + (request.max_tokens or 1) > limit:
             asked = f"{request.max_tokens} may follow" if request.max_tokens else "at least one must follow"
-            raise InvalidRequest(
+            raise ContextOverflow(
                 f"{request.model} has {limit} {what}, but the {field} {prompt_tokens} tokens and {asked}; "
                 "shorten the prompt, or ask for fewer tokens",
                 param=field.split()[0],

@@ -54,11 +54,6 @@ class RewardVersion:
     path: Path = field(compare=False)
     """The file with the source."""
 
-    @property
-    def config_source(self) -> str:
-        """What `source` of a `[[rewards]]` table says for it."""
-        return f"{self.path}:{FUNCTION}" if self.draft.kind == "python" else str(self.path)
-
 
 @dataclass(frozen=True)
 class StoredReward:
