@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from strop.rewards.grade_arguments import SAMPLE_NAMES
 from strop.rewards.graders.template import Absent, TemplateError, Variable, parse_template
-from strop.rewards.payload import SAMPLE_NAMES
 
 SAMPLE: dict[str, Any] = {
     "output_text": "It is 4.",

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from strop.rewards.payload import SAMPLE_NAMES
+from strop.rewards.grade_arguments import SAMPLE_NAMES
 from strop.types import Json
 
 NAMESPACES = ("item", "sample")
