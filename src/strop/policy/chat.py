@@ -52,9 +52,8 @@ class ChatTemplate:
             text = self._tokenizer.apply_chat_template(
                 [self._for_template(message) for message in messages],
                 tools=list(tools) or None,
-                add_generation_prompt=True,
                 tokenize=False,
-                **self._options,
+                **{"add_generation_prompt": True, **self._options},
             )
         except (TemplateError, TypeError, ValueError) as error:  # filters raise Python's own errors
             raise DataError(f"{where}: the chat template of {self._name} refuses the messages: {error}") from error
