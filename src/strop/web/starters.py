@@ -64,10 +64,20 @@ _JUDGE: dict[str, Json] = {
     "sampling_params": {"temperature": 0},
 }
 _GRADERS = (
-    ("grader_text", "Grader: text check", "1 where the answer holds the reference, whatever the case.", _EXACT),
-    ("grader_similar", "Grader: similarity", "Words in common with the reference, 0 to 1.", _SIMILAR),
-    ("grader_several", "Grader: several", "A formula over several graders.", _SEVERAL),
-    ("grader_judge", "Grader: model as judge", "A model scores the answer; needs its key as a secret.", _JUDGE),
+    (
+        "grader_text",
+        "Grader: text check",
+        "1 if the completion contains the reference (case-insensitive), else 0.",
+        _EXACT,
+    ),
+    ("grader_similar", "Grader: similarity", "Word overlap with the reference, from 0 to 1.", _SIMILAR),
+    ("grader_several", "Grader: multi", "Combines several graders with a formula.", _SEVERAL),
+    (
+        "grader_judge",
+        "Grader: LLM judge",
+        "A model scores the completion. Needs an API key, stored as a secret.",
+        _JUDGE,
+    ),
 )
 
 
@@ -90,7 +100,7 @@ def judges(providers: Sequence[Provider]) -> Mapping[str, Start]:
         if provider.api_key_env:
             judge["api_key_env"] = provider.api_key_env
         name, env = f"provider:{provider.name}", (provider.api_key_env,) if provider.api_key_env else ()
-        title, about = f"Grader at {provider.name}: model as judge", f"A model of {provider.name} scores the answer."
+        title, about = f"Grader: LLM judge at {provider.name}", f"A model at {provider.name} scores the completion."
         found[name] = Start(name, title, about, "grader", pretty(judge), env)
     return found
 
