@@ -200,7 +200,7 @@ def test_a_key_lets_other_machines_in(tmp_path: Path) -> None:
         )
         refused = strop("keys", "list", "--data-dir", tmp_path)
         assert refused.returncode == 1
-        assert "takes it from $STROP_API_KEY" in refused.stderr
+        assert "set the API key in $STROP_API_KEY" in refused.stderr
         listed = strop("keys", "list", "--data-dir", tmp_path, env={"STROP_API_KEY": key})
         assert "laptop" in listed.stdout
         assert key not in listed.stdout + listed.stderr + refused.stderr

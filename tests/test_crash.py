@@ -392,7 +392,7 @@ def test_a_changed_data_file_is_refused_on_resuming(
     assert finish(run) == 1
     assert state(run) == "failed"
     assert "fingerprint" in run.status()["message"]
-    assert "resume with the data and settings that the run was started with" in run.status()["message"]
+    assert "resume with the run's original data and settings" in run.status()["message"]
     # What was there is still there.
     assert measured(run) == before
     assert kept(run) == kept(whole("lora"))

@@ -89,7 +89,7 @@ def test_a_reward_from_its_start_to_its_end(server: ServerProcess, page: Page, t
     page.get_by_label("Completions", exact=True).fill("it is 4\n---\nit is 5")
     page.get_by_role("button", name="Test", exact=True).click()
     expect(page.get_by_text("0.00 to 1.00")).to_be_visible()
-    expect(page.get_by_text("answers differ")).to_be_visible()
+    expect(page.get_by_text("rewards differ")).to_be_visible()
 
     # Completion knows what a function gets; what cannot be read is not stored.
     editor = page.locator(".cm-content")

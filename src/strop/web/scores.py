@@ -147,7 +147,7 @@ def draw_row(row: TriedRow) -> None:
             with tag("span", "s-row s-small"):
                 text("not scored" if row.mean is None else f"mean {row.mean:.2f}", "mono")
                 if len(row.answers) > 1:
-                    text("answers differ" if row.spread else "all the same", "s-good" if row.spread else "s-warn")
+                    text("rewards differ" if row.spread else "same reward", "s-good" if row.spread else "s-warn")
                 if row.reference is not None:
                     text(f"reference: {shown(row.reference)}", "s-muted s-clip")
         for answer in row.answers:
