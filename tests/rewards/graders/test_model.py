@@ -13,8 +13,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from judge_server import JudgeServer, Reply, says, scores, serving
 
+from strop.endpoints.replies import Usage
 from strop.errors import RewardError
-from strop.rewards.graders.base import Grade, Usage
+from strop.rewards.graders.base import Grade
 from strop.rewards.graders.model import Label, Score, Unreadable
 
 ITEM = {"question": "2 + 2?", "answer": "4"}

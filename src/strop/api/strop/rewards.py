@@ -10,13 +10,13 @@ from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
 from strop.api.answers import Answer, Deleted
-from strop.api.bodies import Body
 from strop.api.dependencies import Provided
 from strop.api.paging import After, Limit, Page, page
 from strop.api.services import Services
 from strop.api.strop import trials
 from strop.data.samples.catalogue import find_sample
 from strop.errors import InvalidRequest
+from strop.http.bodies import Body
 from strop.rewards.graders.shapes import parse_grader
 from strop.rewards.starters.catalogue import STARTERS, Starter
 from strop.store.rewards import Draft, RewardStore, RewardVersion, StoredReward

@@ -7,27 +7,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from strop.config import RewardConfig
+from strop.endpoints.replies import Usage
 from strop.rewards.graders.template import Absent
 from strop.types import Failure, Json
 
 Values = Mapping[str, Json]
-
-
-@dataclass(frozen=True)
-class Usage:
-    """Tokens that a judge used."""
-
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cached_tokens: int = 0
-    """Those of the prompt that its server remembered."""
-
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.prompt_tokens + other.prompt_tokens,
-            self.completion_tokens + other.completion_tokens,
-            self.cached_tokens + other.cached_tokens,
-        )
 
 
 @dataclass(frozen=True)
@@ -41,7 +25,7 @@ class Grade:
     logs: str = ""
     seconds: float = 0.0
     """Time that it took, without the wait for a free process or connection."""
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
     answered_by: str | None = None
     """The judge, as its server calls it."""
     parts: Mapping[str, Grade] = field(default_factory=dict)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from strop.endpoints.replies import encodable
 from strop.rewards.graders.keys import Keys, refuse
 from strop.rewards.graders.template import Template, TemplateError, Variable, parse_template
 from strop.types import Json
@@ -85,11 +86,6 @@ class MessageTemplate:
         blocks = [block.render(sample, item) for block in self.blocks]
         content = blocks[0]["text"] if len(blocks) == 1 and blocks[0]["type"] == "text" else blocks
         return {"role": self.role, "content": content}
-
-
-def encodable(text: str) -> str:
-    """The text with halves of UTF-16 pairs, which a model can write as JSON escapes, replaced."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def read_template(keys: Keys, key: str) -> Template:

@@ -14,8 +14,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, Protocol
 
-from strop.rewards.graders.base import Grade, Settings, Usage, Values, absent
-from strop.rewards.graders.endpoint import Answer, Endpoint, Question, Unanswered
+from strop.endpoints.chat import ChatEndpoint, Retries
+from strop.endpoints.problems import CallFailed
+from strop.endpoints.replies import ChatReply, Usage
+from strop.endpoints.transport import FOR_OPENAI, SENT, guarded_http
+from strop.rewards.graders.base import Grade, Settings, Values, absent
+from strop.rewards.graders.judge_server import judge_server
 from strop.rewards.graders.shapes import Judge, LabelModel, ScoreModel
 from strop.rewards.graders.template import Absent
 from strop.types import Failure, Json
@@ -23,6 +27,7 @@ from strop.types import Failure, Json
 ASKS = 2
 """Of a judge whose answer cannot be read; another draw may do better."""
 LOG_CHARS = 4_000
+REASON_CHARS = 300
 
 _STEPS: dict[str, Json] = {
     "type": "array",
@@ -106,13 +111,13 @@ class _ModelPart:
     def __init__(self, judge: Judge, verdict: Verdict, settings: Settings) -> None:
         self._judge = judge
         self._verdict = verdict
-        self._timeout_s = settings.config.timeout_s
+        self._settings = settings
         self._slots = asyncio.Semaphore(judge.max_concurrent)
-        self._endpoint = Endpoint(judge, settings)
+        self._endpoint: ChatEndpoint | None = None
 
     async def start(self) -> None:
-        """Raises RewardError if the URL is out of bounds or the key is missing."""
-        await asyncio.to_thread(self._endpoint.open)  # It reads the certificates of the system.
+        """Connects to nothing yet. Raises RewardError if the URL is out of bounds or the key is missing."""
+        self._endpoint = await asyncio.to_thread(self._open)  # It reads the certificates of the system.
 
     async def grade(self, sample: Values, item: Values, seed: int) -> Grade:
         """Grade one sample."""
@@ -120,40 +125,59 @@ class _ModelPart:
             messages = [message.render(sample, item) for message in self._judge.input]
         except Absent as error:
             return absent(error, self._verdict.lowest)
-        question = Question(_with_words(messages, self._verdict.words), self._verdict.name, self._verdict.schema)
+        shape = {"name": self._verdict.name, "strict": True, "schema": self._verdict.schema}
+        body = {
+            "messages": _with_words(messages, self._verdict.words),
+            "response_format": {"type": "json_schema", "json_schema": shape},
+            **self._judge.sampling,
+        }
         async with self._slots:
             started = time.monotonic()
-            grade = await self._judged(question, started + self._timeout_s)
+            grade = await self._judged(body, started + self._settings.config.timeout_s)
             return dataclasses.replace(grade, seconds=time.monotonic() - started)
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._endpoint.close()
+        if self._endpoint is not None:
+            await self._endpoint.close()
 
-    async def _judged(self, question: Question, deadline: float) -> Grade:
+    def _open(self) -> ChatEndpoint:
+        server = judge_server(self._judge, self._settings)
+        sent = SENT if self._judge.base_url else SENT | FOR_OPENAI
+        http = guarded_http(self._settings.allow_private, sent if server.key else sent - {"authorization"})
+        return ChatEndpoint(server, self._judge.model, Retries(self._settings.config.timeout_s), http)
+
+    async def _judged(self, body: Mapping[str, Json], deadline: float) -> Grade:
+        assert self._endpoint is not None
         usage, logs = Usage(), ""
         grade = Grade()
         for _ in range(ASKS):
             try:
-                answer = await self._endpoint.ask(question, deadline)
-            except Unanswered as error:
+                reply = await self._endpoint.complete(body, deadline)
+            except CallFailed as failed:
                 # What could not be read the first time remains the better reason.
-                return grade if grade.failure else Grade(failure=error.failure, logs=logs, usage=usage)
-            usage += answer.usage
-            logs += f"{answer.model}: {answer.text[:LOG_CHARS]}\n"
-            grade = dataclasses.replace(self._read(answer), usage=usage, logs=logs, answered_by=answer.model)
-            if grade.value is not None:
+                failure = Failure("judge", failed.problem.message)
+                return grade if grade.failure else Grade(failure=failure, logs=logs, usage=usage)
+            model, text = reply.model or self._judge.model, reply.choices[0].text
+            usage += reply.usage
+            logs += f"{model}: {text[:LOG_CHARS]}\n"
+            grade = dataclasses.replace(self._read(reply), usage=usage, logs=logs, answered_by=model)
+            if grade.value is not None or (grade.failure and grade.failure.cause == "refusal"):
                 break
         return grade
 
-    def _read(self, answer: Answer) -> Grade:
+    def _read(self, reply: ChatReply) -> Grade:
+        choice = reply.choices[0]
+        if choice.refusal or choice.finish_reason == "content_filter":
+            reason = choice.refusal or "its content filter stopped it"
+            return Grade(failure=Failure("refusal", f"{self._judge.model} refuses to judge: {reason}"[:REASON_CHARS]))
         try:
-            return Grade(self._verdict.value(answer.text))
+            return Grade(self._verdict.value(choice.text))
         except Unreadable as error:
             why = f"{self._judge.model}: its answer cannot be used: {error}"
-            if answer.cut_off:
+            if choice.finish_reason == "length":
                 why += "; it was cut off, so give it more max_completion_tokens"
-            return Grade(failure=Failure("parse", why, answer.text[:LOG_CHARS]))
+            return Grade(failure=Failure("parse", why, choice.text[:LOG_CHARS]))
 
 
 class ScorePart(_ModelPart):

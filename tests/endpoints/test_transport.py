@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from judge_server import scores, serving
 
-from strop.rewards.graders.transport import GuardedTransport, Resolve
-from strop.rewards.urls import BlockedAddress, why_blocked
+from strop.endpoints.addresses import BlockedAddress, why_blocked
+from strop.endpoints.transport import GuardedTransport, Resolve
 
 SENT = ("host", "content-length", "content-type")
 

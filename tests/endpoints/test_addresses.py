@@ -7,7 +7,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from strop.rewards.urls import BlockedAddress, check_url, resolve, why_blocked
+from strop.endpoints.addresses import BlockedAddress, check_url, resolve, why_blocked
 
 METADATA = [
     "169.254.169.254",

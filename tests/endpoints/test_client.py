@@ -8,16 +8,13 @@ import socket
 import pytest
 
 from chat_endpoint import ChatEndpoint, Reply, fails, lists
-from strop.envs.endpoint import model_names, open_client
+from strop.endpoints.client import model_names
+from strop.endpoints.server import Server
 from strop.errors import ConfigError, Unavailable
 
 
 def names(url: str, key: str | None = None) -> list[str]:
-    async def run() -> list[str]:
-        async with open_client(url, key, retries=0) as client:
-            return await model_names(client)
-
-    return asyncio.run(run())
+    return asyncio.run(model_names(Server(url, key)))
 
 
 def test_the_models_of_an_endpoint_are_asked_with_its_key() -> None:
@@ -29,7 +26,7 @@ def test_the_models_of_an_endpoint_are_asked_with_its_key() -> None:
 def test_a_refused_key_is_named_and_never_repeated() -> None:
     with (
         ChatEndpoint(lambda _: fails(401, "rosebud is no key")) as endpoint,
-        pytest.raises(ConfigError, match=r"answered 401: \[redacted\] is no key; check the key"),
+        pytest.raises(ConfigError, match=r"401: it refuses the key: \[redacted\] is no key"),
     ):
         names(endpoint.url, "rosebud")
 
@@ -38,7 +35,7 @@ def test_a_refused_key_is_named_and_never_repeated() -> None:
     "reply", [fails(404), Reply(body=b"<html>", headers={"content-type": "text/html"}), Reply(body={"data": 3})]
 )
 def test_what_is_no_such_endpoint_is_told_by_its_address(reply: Reply) -> None:
-    with ChatEndpoint(lambda _: reply) as endpoint, pytest.raises(ConfigError, match="check the address"):
+    with ChatEndpoint(lambda _: reply) as endpoint, pytest.raises(ConfigError, match="check base_url"):
         names(endpoint.url)
 
 

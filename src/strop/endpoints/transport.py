@@ -1,7 +1,4 @@
-"""HTTP to servers that a grader names: only to addresses that were checked, and only so much of an answer.
-
-Needs the extra `graders`.
-"""
+"""HTTP to servers that somebody else named: only to addresses that were checked, with a limit on the answer."""
 
 from __future__ import annotations
 
@@ -10,11 +7,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 
 import httpx2
 
-from strop.rewards.urls import resolve
+from strop.endpoints.addresses import resolve
 
 CONNECT_TIMEOUT_S = 10.0
 MAX_ANSWER_BYTES = 8 * 2**20
 """A completion with long reasoning is well below it."""
+
+SENT = frozenset({"accept", "authorization", "connection", "content-length", "content-type", "host", "user-agent"})
+"""Headers; the client would add whatever $OPENAI_CUSTOM_HEADERS holds, and more about this machine."""
+FOR_OPENAI = frozenset({"openai-organization", "openai-project"})
 
 Resolve = Callable[[str, int, bool], Awaitable[list[str]]]
 
@@ -82,6 +83,19 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             stream=_Bounded(response.stream),
             extensions=response.extensions,
         )
+
+
+def guarded_http(allow_private: bool = True, sent: Collection[str] = SENT | FOR_OPENAI) -> httpx2.AsyncClient:
+    """A client that reaches no address which gives away credentials, and follows no redirect.
+
+    `allow_private` allows this machine and private networks, where models of one's own answer.
+    """
+    return httpx2.AsyncClient(
+        transport=GuardedTransport(allow_private, sent),
+        follow_redirects=False,
+        trust_env=False,
+        timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S),
+    )
 
 
 class _Bounded(httpx2.AsyncByteStream):

@@ -37,8 +37,8 @@ class Model:
     """Keys and values of one token."""
 
 
-class Shelf:
-    """Loads models and forgets them. For one thread at a time."""
+class ModelCache:
+    """Loads and unloads models. For one thread at a time."""
 
     def __init__(self, device: torch.device, memory_limit: int | None, say: Say) -> None:
         """`memory_limit` in bytes, by default most of what the device has. `say` hears what takes long."""

@@ -140,7 +140,7 @@ def test_a_name_that_does_not_exist_is_a_failure() -> None:
         (400, "400: went wrong"),
         (401, "401: it refuses a request without a key; set api_key_env: went wrong"),
         (403, "403: it refuses a request without a key; set api_key_env: went wrong"),
-        (404, "404: check the names in model and base_url: went wrong"),
+        (404, "404: check base_url (most end with /v1) and the model's name, 'judge': went wrong"),
         (413, "413: went wrong"),
     ],
 )
