@@ -86,7 +86,7 @@ def test_a_job_is_made_although_the_file_was_faulty_at_first(
     expect(faults.nth(1)).to_contain_text(re.compile("3.*not JSON"))
     assert server.http.get("/v1/files").json()["data"] == []
     upload(page, tmp_path / "sums.jsonl", MENDED)
-    expect(page.get_by_text("8 rows, no faults")).to_be_visible()
+    expect(page.get_by_text("8 rows, no errors")).to_be_visible()
     expect(page.get_by_text("0 of 8", exact=True)).to_be_visible()  # prompts dropped at the usual limit
     page.get_by_label("Max prompt length").fill("4")
     expect(page.get_by_text("8 of 8", exact=True)).to_be_visible()
@@ -214,7 +214,7 @@ def test_a_draft_outlives_a_server_that_is_killed(
         expect(row.filter(has_text="Held-out rows")).to_contain_text("Maths (held out)")
         expect(row.filter(has_text="Epochs")).to_contain_text("3")
         page.goto(f"{second.url}/jobs/new")
-        page.get_by_text("Go on with a draft (1)").click()
+        page.get_by_text("Continue a draft (1)").click()
         expect(page.get_by_role("link", name="smollm2-135m")).to_be_visible()
         page.goto("about:blank")
     seen.errors.clear()
