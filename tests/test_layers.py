@@ -57,6 +57,7 @@ WITHOUT_TORCH = frozenset(
         "strop.policy.catalogue",
         "strop.policy.installed",
         "strop.policy.tokens",
+        "strop.policy.tool_calls",
         "strop.policy.weights",
         "strop.serve.client",
         "strop.serve.supervisor",

@@ -25,7 +25,7 @@ from judge_server import (
 )
 
 from strop.errors import RewardError
-from strop.rewards.graders.base import Grade
+from strop.rewards.graders.grade import Grade
 from strop.types import Failure
 
 

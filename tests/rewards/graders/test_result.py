@@ -12,8 +12,8 @@ from openai.types.fine_tuning.alpha import GraderRunResponse
 
 from strop.endpoints.replies import Usage
 from strop.errors import RewardError
+from strop.rewards.graders.parse import parse_grader
 from strop.rewards.graders.result import FLAGS, GraderResult, run_grader
-from strop.rewards.graders.shapes import parse_grader
 
 ITEM = {"answer": "4"}
 

@@ -17,7 +17,7 @@ from strop.api.strop import trials
 from strop.data.samples.catalogue import find_sample
 from strop.errors import InvalidRequest
 from strop.http.bodies import Body
-from strop.rewards.graders.shapes import parse_grader
+from strop.rewards.graders.parse import parse_grader
 from strop.rewards.starters.catalogue import STARTERS, Starter
 from strop.store.rewards import Draft, RewardStore, RewardVersion, StoredReward
 

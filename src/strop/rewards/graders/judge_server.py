@@ -6,9 +6,8 @@ import os
 
 from strop.endpoints.addresses import BlockedAddress, check_url
 from strop.endpoints.server import Server
-from strop.errors import RewardError
-from strop.rewards.graders.base import Settings
-from strop.rewards.graders.shapes import Judge
+from strop.rewards.graders.grade import Settings
+from strop.rewards.graders.judges import Judge
 
 OPENAI = "https://api.openai.com/v1"
 
@@ -19,7 +18,7 @@ def judge_server(judge: Judge, settings: Settings) -> Server:
     try:
         check_url(address, settings.allow_private, "base_url")
     except BlockedAddress as error:
-        raise _refusal(settings, error.message, "rewards.source") from None
+        raise settings.refusal(error.message) from None
     return Server(address, _key(judge, key_name, settings), key_name)
 
 
@@ -42,12 +41,8 @@ def _key(judge: Judge, key_name: str | None, settings: Settings) -> str | None:
         return None
     if key_name not in settings.variables:
         why = f"the judge {judge.model} needs ${key_name}, which the reward's `env` does not list"
-        raise _refusal(settings, f'{why}; add env = ["{key_name}"]', "rewards.env")
+        raise settings.refusal(f'{why}; add env = ["{key_name}"]', "rewards.env")
     key = settings.variables[key_name].strip()
     if not key or not key.isascii() or not key.isprintable():
-        raise _refusal(settings, f"${key_name} holds nothing that can be sent as a key", "rewards.env")
+        raise settings.refusal(f"${key_name} holds nothing that can be sent as a key", "rewards.env")
     return key
-
-
-def _refusal(settings: Settings, why: str, param: str) -> RewardError:
-    return RewardError(f"reward {settings.config.name!r}: {why}", param=param)

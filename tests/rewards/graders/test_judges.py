@@ -15,8 +15,9 @@ from judge_server import JudgeServer, Reply, says, scores, serving
 
 from strop.endpoints.replies import Usage
 from strop.errors import RewardError
-from strop.rewards.graders.base import Grade
-from strop.rewards.graders.model import Label, Score, Unreadable
+from strop.rewards.graders.grade import Grade
+from strop.rewards.graders.judge_answers import Unreadable
+from strop.rewards.graders.judges import LabelModel, ScoreModel
 
 ITEM = {"question": "2 + 2?", "answer": "4"}
 
@@ -222,19 +223,26 @@ def test_a_label_outside_the_set_is_a_failure(text: str) -> None:
     assert graded.value is None and graded.failure and graded.failure.cause == "parse"
 
 
+JUDGE = {"model": "judge", "input": [{"role": "user", "content": "x"}]}
+SCORE = ScoreModel.model_validate({"type": "score_model", "range": [-1, 1]} | JUDGE)
+LABEL = LabelModel.model_validate(
+    {"type": "label_model", "labels": ["good", "bad"], "passing_labels": ["good"]} | JUDGE
+)
+
+
 @hypothesis_settings(deadline=None)
 @given(st.text() | st.text(st.sampled_from('{}[]":,result01.label good\n`')) | st.from_type(type(None)).map(json.dumps))
 def test_any_answer_is_read_or_refused(text: str) -> None:
-    for verdict in (Score(-1.0, 1.0), Label(["good", "bad"], frozenset({"good"}))):
+    for judge in (SCORE, LABEL):
         with contextlib.suppress(Unreadable):
-            assert -1.0 <= verdict.value(text) <= 1.0
+            assert -1.0 <= judge.verdict(text) <= 1.0
 
 
 @hypothesis_settings(deadline=None)
 @given(st.floats(allow_nan=False, allow_infinity=False) | st.integers(), st.booleans())
 def test_any_number_is_read_and_moved_into_the_range(number: float, bare: bool) -> None:
     text = json.dumps(number if bare else {"result": number})
-    assert Score(-2.0, 3.0).value(text) == min(max(number, -2.0), 3.0)
+    assert SCORE.verdict(text) == min(max(number, -1.0), 1.0)
 
 
 # Keys and URLs.

@@ -1,13 +1,16 @@
-"""What the parts of a grader offer, and what they make of one sample."""
+"""What a grader makes of one sample, and what it needs for that."""
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from strop.config import RewardConfig
 from strop.endpoints.replies import Usage
+from strop.errors import RewardError
 from strop.rewards.graders.template import Absent
 from strop.types import Failure, Json
 
@@ -55,6 +58,25 @@ class Settings:
     """Variables that model parts may read; nothing else of the environment."""
     allow_private: bool = True
     """Whether judges may be on this machine and in private networks."""
+
+    def of_part(self, name: str) -> Settings:
+        """Settings of a part of a multi grader."""
+        config = self.config.model_copy(update={"name": f"{self.config.name}.{name}"})
+        return dataclasses.replace(self, config=config)
+
+    def load(self, module: str, needed_by: str) -> Any:
+        """Import a module that needs packages which a base installation lacks. Raises RewardError."""
+        try:
+            return importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            raise self.refusal(
+                f"{needed_by} needs the package {error.name}, which is not installed; "
+                "run `pip install 'strop[graders]'`"
+            ) from None
+
+    def refusal(self, why: str, param: str = "rewards.source") -> RewardError:
+        """Make the error that says why a reward cannot be used."""
+        return RewardError(f"reward {self.config.name!r}: {why}", param=param)
 
 
 def absent(error: Absent, lowest: float) -> Grade:

@@ -10,16 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strop.errors import InvalidRequest
-from strop.rewards.graders.shapes import (
-    LabelModel,
-    Multi,
-    Python,
-    ScoreModel,
-    StringCheck,
-    TextSimilarity,
-    parse_grader,
-    variables_of,
-)
+from strop.rewards.graders.judges import LabelModel, ScoreModel
+from strop.rewards.graders.multi import Multi
+from strop.rewards.graders.parse import parse_grader
+from strop.rewards.graders.python import Python
+from strop.rewards.graders.similarity import TextSimilarity
+from strop.rewards.graders.string_check import StringCheck
 
 SAMPLE = {"output_text": "It is 4."}
 ITEM = {"answer": "4", "pic": "https://example.org/a.png"}
@@ -74,19 +70,20 @@ def test_both_spellings_of_not_equal_are_one(operation: str) -> None:
 
 def test_a_text_similarity_is_read() -> None:
     grader = parse_grader(SIMILARITY)
-    assert isinstance(grader, TextSimilarity) and grader.metric == "fuzzy_match"
+    assert isinstance(grader, TextSimilarity) and grader.evaluation_metric == "fuzzy_match"
 
 
 def test_a_python_grader_is_read_whatever_its_image() -> None:
     grader = parse_grader(PYTHON | {"image_tag": "2025-05-08"})
-    assert grader == Python("python", PYTHON["source"])
+    assert isinstance(grader, Python)
+    assert (grader.name, grader.source) == ("python", PYTHON["source"])
 
 
 def test_a_score_model_is_read_with_its_defaults() -> None:
     grader = parse_grader(SCORE)
     assert isinstance(grader, ScoreModel)
-    assert (grader.low, grader.high, grader.judge.model, grader.judge.sampling) == (0.0, 1.0, "o4-mini", {})
-    assert (grader.judge.base_url, grader.judge.api_key_env, grader.judge.max_concurrent) == (None, None, 16)
+    assert (grader.range, grader.model, grader.sampling_params.as_request()) == ((0.0, 1.0), "o4-mini", {})
+    assert (grader.base_url, grader.api_key_env, grader.max_concurrent) == (None, None, 16)
 
 
 @pytest.mark.parametrize("spelling", ["max_completions_tokens", "max_completion_tokens"])
@@ -95,14 +92,14 @@ def test_sampling_settings_get_the_names_of_chat_completions(spelling: str) -> N
     grader = parse_grader(SCORE | {"sampling_params": sampling, "range": [-1, 3.5]})
     assert isinstance(grader, ScoreModel)
     expected = {"temperature": 0, "top_p": 0.5, "seed": 7, "reasoning_effort": "low", "max_completion_tokens": 100}
-    assert grader.judge.sampling == expected
-    assert (grader.low, grader.high) == (-1.0, 3.5)
+    assert grader.sampling_params.as_request() == expected
+    assert grader.range == (-1.0, 3.5)
 
 
 def test_a_label_model_is_read() -> None:
     grader = parse_grader(LABEL)
     assert isinstance(grader, LabelModel)
-    assert (grader.labels, grader.passing) == (("good", "bad"), frozenset({"good"}))
+    assert (grader.labels, grader.passing_labels) == (("good", "bad"), ("good",))
 
 
 @pytest.mark.parametrize("grader", [CHECK, SIMILARITY, PYTHON, SCORE, LABEL])
@@ -122,7 +119,7 @@ def test_keys_of_evals_are_accepted_and_ignored(key: str) -> None:
 def messages(*given: Any) -> list[dict[str, Any]]:
     grader = parse_grader(SCORE | {"input": list(given)})
     assert isinstance(grader, ScoreModel)
-    return [message.render(SAMPLE, ITEM) for message in grader.judge.input]
+    return [message.render(SAMPLE, ITEM) for message in grader.input]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +156,7 @@ def test_pictures_and_sound_take_the_form_of_chat_completions() -> None:
 def test_halves_of_characters_are_replaced_for_no_request_can_carry_them() -> None:
     grader = parse_grader(SCORE)
     assert isinstance(grader, ScoreModel)
-    message = grader.judge.input[0].render({"output_text": "a\ud800b"}, {})
+    message = grader.input[0].render({"output_text": "a\ud800b"}, {})
     assert message["content"] == "Rate a?b"
 
 
@@ -211,7 +208,7 @@ def test_a_key_called_type_is_a_name_like_any_other() -> None:
         ([CHECK], "grader", "expected an object, found a list of 1"),
         ({}, "grader.type", "missing"),
         ({"type": 7}, "grader.type", "expected a text, found 7"),
-        ({"type": "endpoint"}, "grader.type", "unknown grader type 'endpoint'; known are string_check, "),
+        ({"type": "endpoint"}, "grader.type", "unknown type 'endpoint'; known are string_check, "),
         (CHECK | {"operation": "equals"}, "grader.operation", "expected one of eq, ne, like, ilike, neq, found"),
         (CHECK | {"input": None}, "grader.input", "missing"),
         (CHECK | {"input": 3}, "grader.input", "expected a text"),
@@ -238,7 +235,7 @@ def test_a_key_called_type_is_a_name_like_any_other() -> None:
         (
             SCORE | {"input": [{"role": "user", "content": [{"type": "input_file"}]}]},
             "grader.input.0.content.0.type",
-            "unknown content 'input_file'",
+            "unknown type 'input_file'",
         ),
         (
             SCORE | {"input": [{"role": "user", "content": "{{x}}"}]},
@@ -268,9 +265,9 @@ def test_a_faulty_grader_is_refused_with_its_place(grader: Any, param: str, why:
 @pytest.mark.parametrize(
     ("graders", "formula", "param", "why"),
     [
-        ({"x": {"type": "magic"}}, "x", "grader.graders.x.type", "unknown grader type 'magic'"),
+        ({"x": {"type": "magic"}}, "x", "grader.graders.x.type", "unknown type 'magic'"),
         ({"x": CHECK | {"operation": "is"}}, "x", "grader.graders.x.operation", "expected one of"),
-        ([CHECK, {"type": "magic"}], "1", "grader.graders.1.type", "unknown grader type 'magic'"),
+        ([CHECK, {"type": "magic"}], "1", "grader.graders.1.type", "unknown type 'magic'"),
         (
             {"x": {"type": "multi", "graders": {}, "calculate_output": "1"}},
             "x",
@@ -334,10 +331,3 @@ def test_the_place_begins_as_the_caller_says() -> None:
     with pytest.raises(InvalidRequest) as caught:
         parse_grader({"type": "magic"}, "method.reinforcement.grader")
     assert caught.value.param == "method.reinforcement.grader.type"
-
-
-def test_the_variables_of_all_parts_are_known() -> None:
-    grader = multi({"form": CHECK, "judge": SCORE, "code": PYTHON, "label": LABEL, "alike": SIMILARITY})
-    found = list(map(str, variables_of(grader)))
-    pair = ["sample.output_text", "item.answer"]
-    assert found == [*pair, "sample.output_text", "sample.output_text", *pair]
