@@ -359,7 +359,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_goes_on(
     assert finish(run) == 0
     assert not list(run.path.rglob(".*tmp*"))
     assert f"step-{STEPS:06d}" in log(run)
-    assert "going back to the checkpoint before it" in log(run)
+    assert "using the previous checkpoint instead" in log(run)
     assert f"resuming after step 4 of {STEPS}" in log(run)
     assert_equal(run, whole("lora"))
 

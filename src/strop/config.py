@@ -263,7 +263,7 @@ class EvalConfig(_Table):
     """`[eval]`: sampling and scoring for validation and evaluation."""
 
     samples: int = Field(
-        1, ge=1, title="Validation samples per prompt", description="Completions per held-out prompt, at least 1."
+        1, ge=1, title="Validation samples", description="Completions per held-out prompt, at least 1."
     )
     temperature: float = Field(
         0.0,

@@ -196,7 +196,11 @@ def test_null_stands_for_an_absent_key(key: str) -> None:
         ({"messages": [USER, CALLS | {"tool_calls": []}]}, "content", "content is missing"),
         ({"messages": [USER, CALLS | {"tool_calls": [CALL | {"id": 1}]}]}, "tool calls", "id is the number 1"),
         ({"messages": [USER, RESULT]}, "tool turns", "is a tool turn without a preceding tool call"),
-        ({"messages": [USER, CALLS, RESULT | {"tool_call_id": "x"}]}, "tool turns", "'x' does not match any earlier tool call"),
+        (
+            {"messages": [USER, CALLS, RESULT | {"tool_call_id": "x"}]},
+            "tool turns",
+            "'x' does not match any earlier tool call",
+        ),
         ({"messages": [USER], "tools": {}}, "tools", "tools is an object"),
         ({"messages": [USER], "tools": [{"name": "f"}]}, "tools", "tools[0] has no function.name"),
         ({"messages": [USER], "metadata": "easy"}, "metadata", "the string 'easy'"),

@@ -67,7 +67,7 @@ def test_what_is_wrong_with_a_provider_stands_at_its_field(settings: Page) -> No
     dialog.get_by_label("Base URL").fill("https://api.openai.com/v1")
     dialog.get_by_label("Name").fill("of two words")
     dialog.get_by_role("button", name="Save").click()
-    expect(dialog.get_by_text("is no name of a provider")).to_be_visible()
+    expect(dialog.get_by_text("is not a valid provider name")).to_be_visible()
 
 
 def test_an_evaluation_offers_the_models_of_a_provider(page: Page, server: ServerProcess) -> None:

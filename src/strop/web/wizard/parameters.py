@@ -158,7 +158,7 @@ MORE = (
     ),
     Parameter(
         "eval.samples",
-        "Validation samples per prompt",
+        "Validation samples",
         "Completions per held-out prompt, at least 1.",
         only="validation",
     ),
