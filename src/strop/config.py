@@ -22,6 +22,8 @@ from strop.errors import ConfigError
 
 Loss = Literal["dapo", "grpo", "dr_grpo", "bnpo", "cispo", "gspo"]
 
+SamplerCorrection = Literal["none", "truncate", "mask"]
+
 # The published clip bounds of the importance ratio for each loss: the ratio is clipped to
 # [1 - low, 1 + high]. CISPO has an upper bound only, on the ratio itself.
 CLIP_BOUNDS: dict[Loss, tuple[float, float]] = {
@@ -203,6 +205,15 @@ class TrainConfig(_Table):
         description="Weight of the KL penalty against the reference model, at least 0. "
         "0 disables KL and skips the reference model.",
     )
+    sampler_correction: SamplerCorrection = Field(
+        "none",
+        title="Sampler correction",
+        description="Importance sampling for a sampler whose probabilities differ from the trainer's: weights are "
+        "truncated or masked at the bound.",
+    )
+    sampler_correction_bound: float = Field(
+        2.0, ge=1, title="Sampler correction bound", description="Largest weight of a token, at least 1."
+    )
     micro_batch_tokens: int = Field(
         4096,
         ge=1,
@@ -259,6 +270,20 @@ class LoraConfig(_Table):
     )
 
 
+class EnvironmentConfig(_Table):
+    """`[environment]`: how episodes continue after a turn. Single-turn by default."""
+
+    name: str = Field(
+        "single_turn",
+        title="Environment",
+        description="single_turn ends after one turn; user_turns sends the messages in metadata.user_turns.",
+    )
+    max_turns: int = Field(
+        8, ge=1, title="Max turns", description="Maximum number of assistant turns per rollout, at least 1."
+    )
+    options: dict[str, Any] = Field({}, title="Environment options", description="Options of the environment.")
+
+
 class EvalConfig(_Table):
     """`[eval]`: sampling and scoring for validation and evaluation."""
 
@@ -311,6 +336,7 @@ class RunConfig(_Table):
     sampling: SamplingConfig = SamplingConfig()
     train: TrainConfig = TrainConfig()
     lora: LoraConfig = LoraConfig()
+    environment: EnvironmentConfig = EnvironmentConfig()
     eval: EvalConfig = EvalConfig()
     wandb: WandbConfig = WandbConfig()
 
@@ -510,6 +536,7 @@ _TABLES: dict[str, type[BaseModel]] = {
     "sampling": SamplingConfig,
     "train": TrainConfig,
     "lora": LoraConfig,
+    "environment": EnvironmentConfig,
     "eval": EvalConfig,
     "wandb": WandbConfig,
 }

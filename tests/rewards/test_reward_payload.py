@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from strop.rewards.payload import SAMPLE_NAMES, item_payload, sample_payload
-from strop.types import Message, Rollout, Row, Step, StopReason, ToolCall
+from strop.types import Message, Rollout, Row, StopReason, ToolCall, Turn
 
+TOOL_CALL = ToolCall("c1", "search", '{"q": "x"}')
 CALL = {"id": "c1", "type": "function", "function": {"name": "search", "arguments": '{"q": "x"}'}}
 
 
@@ -18,18 +19,18 @@ def row(fields: dict[str, Any], reference: Any = None, *messages: Message) -> Ro
     return Row("r1", 1, messages, (), reference, fields)
 
 
-def rollout(messages: tuple[Message, ...], steps: tuple[Step, ...]) -> Rollout:
-    return Rollout(0, messages, steps, (), (), (), 0.0, StopReason.STOP)
+def turn(text: str, calls: tuple[ToolCall, ...] = (), *observations: Message) -> Turn:
+    return Turn(Message("assistant", text, calls), StopReason.STOP, 1, observations=observations)
+
+
+def rollout(*turns: Turn) -> Rollout:
+    return Rollout(0, turns, StopReason.STOP)
 
 
 def test_a_sample_offers_steps_messages_and_the_last_text() -> None:
     played = rollout(
-        (
-            Message("assistant", "let me look", (ToolCall("c1", "search", '{"q": "x"}'),)),
-            Message("tool", "found", tool_call_id="c1", name="search"),
-            Message("assistant", "done"),
-        ),
-        (Step("let me look", (CALL,), ("found",)), Step("done")),
+        turn("let me look", (TOOL_CALL,), Message("tool", "found", tool_call_id="c1", name="search")),
+        turn("done"),
     )
     assert sample_payload(played) == {
         "trajectories": [
@@ -50,12 +51,12 @@ def test_a_sample_offers_steps_messages_and_the_last_text() -> None:
 
 
 def test_the_names_of_a_sample_are_listed() -> None:
-    assert set(sample_payload(rollout((), ()))) == set(SAMPLE_NAMES)
+    assert set(sample_payload(rollout())) == set(SAMPLE_NAMES)
 
 
 @pytest.mark.parametrize("text", ['{"a": [1, 2.5, null]}', " 7 ", '"x"', "true", "[" * 64 + "]" * 64])
 def test_output_json_is_the_answer_where_all_of_it_is_json(text: str) -> None:
-    assert sample_payload(rollout((), (Step(text),)))["output_json"] == json.loads(text)
+    assert sample_payload(rollout(turn(text)))["output_json"] == json.loads(text)
 
 
 @pytest.mark.parametrize(
@@ -64,11 +65,11 @@ def test_output_json_is_the_answer_where_all_of_it_is_json(text: str) -> None:
     ids=["empty", "text", "two", "nan", "infinity", "overflow", "digits", "deep", "very deep"],
 )
 def test_output_json_is_none_for_any_other_answer(text: str) -> None:
-    assert sample_payload(rollout((), (Step(text),)))["output_json"] is None
+    assert sample_payload(rollout(turn(text)))["output_json"] is None
 
 
 def test_choices_have_the_form_of_a_chat_completion() -> None:
-    played = rollout((), (Step("", (CALL,)),))
+    played = rollout(turn("", (TOOL_CALL,)))
     message = {"role": "assistant", "content": "", "tool_calls": [CALL]}
     assert sample_payload(played)["choices"] == [{"index": 0, "message": message, "finish_reason": "tool_calls"}]
     cut_off = dataclasses.replace(played, stop_reason=StopReason.LENGTH)
@@ -76,11 +77,11 @@ def test_choices_have_the_form_of_a_chat_completion() -> None:
 
 
 def test_output_tools_are_the_calls_of_the_last_step() -> None:
-    assert sample_payload(rollout((), (Step("", (CALL,)),)))["output_tools"] == [CALL]
+    assert sample_payload(rollout(turn("", (TOOL_CALL,))))["output_tools"] == [CALL]
 
 
 def test_a_rollout_without_steps_has_an_empty_text() -> None:
-    assert sample_payload(rollout((), ()))["output_text"] == ""
+    assert sample_payload(rollout())["output_text"] == ""
 
 
 def test_an_item_has_every_key_of_the_row_and_three_more() -> None:

@@ -18,7 +18,6 @@ from transformers import AutoTokenizer
 
 from answers import Answers, ask, collect
 from models import TinyModels, save_tiny_adapter, save_tiny_model
-from strop.envs.single_turn import cut_at_stop
 from strop.errors import Conflict, InvalidRequest, ModelError, NotFound, StropError, Unavailable
 from strop.policy.chat import ChatTemplate
 from strop.policy.engine import Engine
@@ -26,6 +25,7 @@ from strop.policy.model import fast_dtype, load_policy
 from strop.policy.sampler import LocalSampler
 from strop.serve.engine import EngineSettings, ModelHost
 from strop.serve.wire import Delta, Done, Finished
+from strop.text import cut_at_stop
 from strop.types import Message, SamplingParams
 
 CPU = torch.device("cpu")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,18 +12,21 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from train_cases import config, rollout, sample
+from train_cases import config, sample, sample_of, segment
 
 from models import save_tiny_model
 from strop.config import CLIP_BOUNDS, Loss, RunConfig
+from strop.policy import attention
+from strop.policy.attention import PackedLayout
 from strop.policy.engine import Engine
 from strop.policy.logprobs import token_logprobs
 from strop.policy.model import Policy, load_policy
-from strop.policy.prepare import Reference, prepare
+from strop.policy.prepare import FrozenReference, Reference, prepare
 from strop.policy.sampler import LocalSampler
 from strop.train.batch import Sample, pack
-from strop.train.learner import Learner, Update
+from strop.train.learner import GrpoLearner, Update
 from strop.train.loss import LossInputs, LossSettings, StepTotals, policy_loss
+from strop.train.optimizer import MasterAdamW
 from strop.types import SamplingParams
 
 ALL: tuple[Loss, ...] = tuple(CLIP_BOUNDS)
@@ -31,13 +35,13 @@ KINDS = ("llama", "qwen3", "qwen3_moe", "gemma3")
 # Two groups with equal completions in one of them, tool tokens, and different lengths.
 TOOL_MASK = (True, False, False, True, True)
 SAMPLES = [
-    Sample(
+    sample_of(
         (10, 11, 12),
         (
-            rollout((20, 21, 22, 23, 24), TOOL_MASK),
-            rollout((30,)),
-            rollout((20, 25)),
-            rollout((30,)),
+            segment((20, 21, 22, 23, 24), TOOL_MASK),
+            segment((30,)),
+            segment((20, 25)),
+            segment((30,)),
         ),
         (1.2, -0.4, -0.5, -0.3),
     ),
@@ -57,7 +61,11 @@ class KeptGradients:
     def discard(self) -> None:
         self._policy.model.zero_grad()
 
-    def step(self, learning_rate: float, max_norm: float) -> float:
+    updates = 0
+
+    def settle(self) -> None: ...
+
+    def step(self, learning_rate: float, max_norm: float, last: bool = True) -> float:
         parameters = self._policy.model.named_parameters()
         self.grads = {name: weight.grad.clone() for name, weight in parameters if weight.grad is not None}
         self.discard()
@@ -106,15 +114,15 @@ def stir(policy: Policy) -> None:
     policy.refresh()
 
 
-def learner(folder: Path, kind: str = "llama", **train: Any) -> tuple[Learner, Policy]:
+def learner(folder: Path, kind: str = "llama", **train: Any) -> tuple[GrpoLearner, Policy]:
     policy, reference, settings = prepared(folder, kind, **train)
-    return Learner(policy, reference, settings), policy
+    return GrpoLearner(policy, reference, settings), policy
 
 
 def gradients(folder: Path, samples: Sequence[Sample], kind: str = "llama", **train: Any) -> dict[str, Tensor]:
     policy, reference, settings = prepared(folder, kind, **train)
     stir(policy)
-    made = Learner(policy, reference, settings)
+    made = GrpoLearner(policy, reference, settings)
     kept = KeptGradients(policy)
     made.optimizer = kept  # type: ignore[assignment]
     assert made.update(samples, 1e-3).skipped is None
@@ -127,7 +135,7 @@ def assert_close(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
         assert (found[name] - grad).norm() <= 1e-5 * grad.norm(), name
 
 
-def weights(made: Learner) -> dict[str, Tensor]:
+def weights(made: GrpoLearner) -> dict[str, Tensor]:
     return {name: weight.clone() for name, weight in made.optimizer.weights().items()}
 
 
@@ -141,8 +149,8 @@ def drawn(policy: Policy, temperature: float, advantages: Sequence[float]) -> Sa
     params = SamplingParams(temperature, max_tokens=8, seed=5)
     sampler = LocalSampler(Engine(policy, max_concurrent=4))
     completions = asyncio.run(sampler.sample(prompt, len(advantages), params))
-    rollouts = [rollout(done.token_ids_T, logprobs=done.logprobs_T) for done in completions]
-    return Sample(prompt, tuple(rollouts), tuple(advantages))
+    segments = [segment(done.token_ids_T, logprobs=done.logprobs_T) for done in completions]
+    return sample_of(prompt, segments, advantages)
 
 
 # The first step
@@ -169,9 +177,9 @@ def test_the_first_step_has_ratio_one_and_no_kl_in_bf16(method: str, tmp_path: P
 def test_the_loss_of_the_first_step_is_the_mean_advantage_of_the_tokens(method: str, tmp_path: Path) -> None:
     made, _ = learner(tmp_path, method=method, kl_coefficient=0.0)
     sampled = [
-        (each.length, advantage)
+        (sum(each.sampled_mask_T), advantage)
         for group in SAMPLES
-        for each, advantage in zip(group.rollouts, group.advantages_G, strict=True)
+        for each, advantage in zip(group.segments, group.advantages_G, strict=True)
     ]
     tokens = sum(length for length, _ in sampled)
     expected = -sum(length * advantage for length, advantage in sampled) / tokens
@@ -200,11 +208,11 @@ def test_the_gap_to_the_sampler_counts_sampled_tokens_only(tmp_path: Path) -> No
     made, policy = learner(tmp_path, method="full")
     ids, mask = (20, 21, 22, 23), (True, False, True, True)
     with torch.no_grad():
-        batch = pack([Sample((10,), (rollout(ids, mask),), (1.0,))], policy.device)
+        batch = pack([sample_of((10,), (segment(ids, mask),), (1.0,))], policy.device)
         hidden = policy.hidden(batch.ids_T[None], batch.layout)[0]
         exact = batch.padded(token_logprobs(hidden[batch.sources_S], policy.head, batch.targets_S, 1.0))[0]
     shifted = (exact + torch.tensor([0.3, 0.0, 0.0, -0.3])).tolist()
-    update = made.update([Sample((10,), (rollout(ids, mask, logprobs=shifted),), (1.0,))], 0.0)
+    update = made.update([sample_of((10,), (segment(ids, mask, logprobs=shifted),), (1.0,))], 0.0)
     assert update.metrics["sampler_trainer_gap"] == pytest.approx(0.2, rel=1e-3)
 
 
@@ -266,7 +274,7 @@ def test_a_token_that_was_not_sampled_has_no_gradient(loss: Loss, method: str, t
     found = [
         gradients(
             tmp_path,
-            [Sample((10, 11), (rollout((20, 21, last), mask), rollout((30, 31))), (1.0, -1.0))],
+            [sample_of((10, 11), (segment((20, 21, last), mask), segment((30, 31))), (1.0, -1.0))],
             loss=loss,
             method=method,
             kl_coefficient=0.05,
@@ -305,24 +313,34 @@ def test_a_group_of_equal_rewards_counts_in_the_denominator(tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("fp32")
-def test_with_kl_a_group_of_equal_rewards_is_trained_on(tmp_path: Path) -> None:
-    equal = sample((12,), [[40, 41], [42, 43]], [0.0, 0.0])
-    made, policy = learner(tmp_path, method="lora", kl_coefficient=0.1)
-    stir(policy)
-    update = made.update([equal], 1e-3)
-    assert update.skipped is None
-    assert update.metrics["grad_norm"] > 0
+@pytest.mark.parametrize(("kl", "counts"), [(0.1, True), (0.0, False)])
+def test_with_kl_a_group_of_equal_rewards_is_trained_on_beside_others(kl: float, counts: bool, tmp_path: Path) -> None:
+    useful = sample((10, 11), [[20, 21], [30, 31]], [1.0, -1.0])
+    equal = [sample((12,), [[40, last], [42, 43]], [0.0, 0.0]) for last in (41, 91)]
+    first, second = (gradients(tmp_path, [useful, each], method="lora", kl_coefficient=kl) for each in equal)
+    assert identical(first, second) is not counts
 
 
+@pytest.mark.parametrize("kl", [0.0, 0.001])
 @pytest.mark.parametrize("samples", [[], [sample((12,), [[40, 41], [42, 43]], [0.0, 0.0])]])
 def test_a_step_with_nothing_to_learn_from_is_skipped_and_says_so(
-    samples: list[Sample], method: str, tmp_path: Path
+    samples: list[Sample], kl: float, method: str, tmp_path: Path
 ) -> None:
-    made, _ = learner(tmp_path, method=method, kl_coefficient=0.0)
+    made, _ = learner(tmp_path, method=method, kl_coefficient=kl)
     before = weights(made)
     update = made.update(samples, 1e-3)
     assert update == Update({}, skipped="no group had rewards that differ, so there is nothing to learn from")
     assert identical(weights(made), before)
+
+
+@pytest.mark.usefixtures("bf16")
+def test_steps_without_signal_leave_the_weights_that_compute_alone(method: str, tmp_path: Path) -> None:
+    made, policy = learner(tmp_path, method=method, kl_coefficient=0.001)
+    made.update(SAMPLES, 1e-3)
+    before = [weight.detach().clone() for weight in policy.model.parameters()]
+    for _ in range(3):
+        made.update([sample((12,), [[40, 41], [42, 43]], [0.0, 0.0])], 1e-3)
+    assert all(torch.equal(weight, old) for weight, old in zip(policy.model.parameters(), before, strict=True))
 
 
 # Numbers that are not finite
@@ -386,7 +404,7 @@ def test_later_iterations_measure_the_ratio_to_the_start_of_the_step(loss: Loss,
         hidden = twin.hidden(batch.ids_T[None], batch.layout)[0]
         now = batch.padded(token_logprobs(hidden[batch.sources_S], twin.head, batch.targets_S, 1.0))
         start = now.detach() if start is None else start
-        outputs = policy_loss(LossInputs(now, start, start, batch.mask_CL, batch.advantages_C), settings, totals)
+        outputs = policy_loss(LossInputs(now, start, start, batch.mask_CL, batch.advantages_C, start), settings, totals)
         adamw.zero_grad()
         outputs.loss.backward()
         torch.nn.utils.clip_grad_norm_(twin.trainable(), 1.0)
@@ -416,7 +434,156 @@ def test_each_iteration_is_an_update_and_the_gap_is_that_of_the_first(tmp_path: 
     assert last.metrics["kl_loss"] > first.metrics["kl_loss"]
 
 
+@pytest.mark.usefixtures("bf16")
+@pytest.mark.parametrize("loss", ["gspo", "dapo"])
+def test_the_ratio_between_passes_does_not_measure_the_rounding(loss: Loss, tmp_path: Path) -> None:
+    # With bounds of zero width, any ratio but exactly 1 would be clipped somewhere.
+    settings: dict[str, Any] = {"loss": loss, "clip_low": 0.0, "clip_high": 0.0, "kl_coefficient": 0.0}
+    made, _ = learner(tmp_path, method="full", iterations=3, **settings)
+    for _ in range(2):  # the noise of the copy is drawn at the end of the first step
+        assert made.update(SAMPLES, 1e-12).metrics["clip_ratio"] == 0.0
+
+
+def breaks_in_pass(number: int, policy: Policy) -> Any:
+    """Make the gradient of a pass over a step of one micro-batch not finite."""
+    calls = 0
+
+    def spoil(grad: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return grad * math.nan if calls == number else grad
+
+    return policy.trainable()[-1].register_hook(spoil)
+
+
+def test_a_later_pass_that_diverges_says_that_the_weights_have_changed(method: str, tmp_path: Path) -> None:
+    made, policy = learner(tmp_path / "a", method=method, iterations=3, kl_coefficient=0.0)
+    once, _ = learner(tmp_path / "b", method=method, iterations=1, kl_coefficient=0.0)
+    hook = breaks_in_pass(2, policy)
+    update = made.update(SAMPLES, 1e-3)
+    hook.remove()
+    expected = once.update(SAMPLES, 1e-3)
+    assert update.cut_short == "the gradient norm is nan in pass 2 of 3"
+    assert (update.diverged, update.skipped, update.metrics) == (True, None, expected.metrics)
+    assert identical(weights(made), weights(once))
+    # What computes is the same too, noise of the rounding included.
+    assert (
+        made.update(SAMPLES, 1e-3).metrics["sampler_trainer_gap"]
+        == (once.update(SAMPLES, 1e-3).metrics["sampler_trainer_gap"])
+    )
+
+
+# Another sampler
+
+
+@pytest.mark.usefixtures("fp32")
+def test_the_correction_for_the_sampler_has_metrics_where_it_is_on(tmp_path: Path) -> None:
+    ids = (20, 21, 22, 23)
+    made, policy = learner(tmp_path, method="full", kl_coefficient=0.0, sampler_correction="truncate", iterations=2)
+    with torch.no_grad():
+        batch = pack([sample_of((10,), [segment(ids)], [1.0])], policy.device)
+        hidden = policy.hidden(batch.ids_T[None], batch.layout)[0]
+        exact = batch.padded(token_logprobs(hidden[batch.sources_S], policy.head, batch.targets_S, 1.0))[0]
+    drawn = (exact - torch.tensor([4.0, 1.0, 0.5, 1.5]).log()).tolist()
+    update = made.update([sample_of((10,), [segment(ids, logprobs=drawn)], [1.0])], 1e-3)
+    assert update.metrics["sampler_correction_share"] == pytest.approx(1 / 4)
+    assert update.metrics["sampler_correction_weight"] == pytest.approx((2 + 1 + 0.5 + 1.5) / 4, rel=1e-4)
+    off, _ = learner(tmp_path, method="full", kl_coefficient=0.0)
+    assert not [name for name in off.update(SAMPLES, 1e-3).metrics if "correction" in name]
+
+
+# Saving, restoring, publishing
+
+
+def test_the_version_counts_the_updates_that_changed_the_weights(method: str, tmp_path: Path) -> None:
+    made, policy = learner(tmp_path, method=method, iterations=2)
+    assert (made.publish(), policy.version) == (0, 0)
+    made.update(SAMPLES, 1e-3)
+    assert policy.version == 0
+    assert (made.publish(), policy.version) == (1, 1)
+    made.update([sample((10, 11), [[20], [30]], [math.nan, -1.0])], 1e-3)
+    made.update([], 1e-3)
+    assert made.publish() == 1
+    made.update(SAMPLES, 1e-3)
+    assert made.publish() == 2
+
+
+def test_a_learner_that_was_restored_goes_on_with_its_version(method: str, tmp_path: Path) -> None:
+    made, _ = learner(tmp_path / "model", method=method)
+    for _ in range(3):
+        made.update(SAMPLES, 1e-3)
+    (tmp_path / "saved").mkdir()
+    made.save(tmp_path / "saved")
+    settings = config(method=method).model_copy(update={"model": str(tmp_path / "model"), "device": "cpu"})
+    policy, reference = prepare(settings, tmp_path / "saved", lambda line: None)
+    again = GrpoLearner(policy, reference, settings)
+    again.restore(tmp_path / "saved")
+    assert again.publish() == made.publish() == 3
+
+
+def test_a_checkpoint_from_before_learners_had_a_file_is_restored(method: str, tmp_path: Path) -> None:
+    made, _ = learner(tmp_path, method=method)
+    made.update(SAMPLES, 1e-3)
+    state = {"order": {}, "optimizer": made.optimizer.state_dict(), "rng": torch.get_rng_state()}
+    torch.save(state, tmp_path / "trainer_state.pt")
+    again, _ = learner(tmp_path, method=method)
+    again.restore(tmp_path)
+    assert again.optimizer.updates == 1
+    assert again.publish() == 1
+
+
 # What is trained
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_copy_in_bf16_computes_what_the_model_loaded_in_bf16_does(kind: str, tmp_path: Path) -> None:
+    policy, reference, _ = prepared(tmp_path, kind, method="full", kl_coefficient=0.001)
+    assert reference is not None
+    MasterAdamW(policy, torch.bfloat16, 0.0, seed=1)
+    loaded = load_policy(str(tmp_path), "loaded", torch.device("cpu"), torch.bfloat16)
+    batch = pack(long_samples(), policy.device)
+    hidden = loaded.hidden(batch.ids_T[None], batch.layout)
+    assert torch.equal(policy.hidden(batch.ids_T[None], batch.layout), hidden)
+    expected = dict(load_policy(str(tmp_path), "exact", torch.device("cpu"), torch.float32).base.named_buffers())
+    assert any("inv_freq" in name for name in expected)
+    frozen = FrozenReference(loaded, torch.bfloat16)
+    with frozen.scoring() as scoring:
+        for model in (policy.base, scoring.base):
+            found = dict(model.named_buffers())
+            assert found.keys() == expected.keys()
+            for name, buffer in found.items():
+                assert torch.equal(buffer.float(), expected[name].to(buffer.dtype).float()), name
+            assert all(buffer.dtype == torch.float32 for name, buffer in found.items() if "inv_freq" in name)
+
+
+@pytest.mark.usefixtures("fp32")
+@pytest.mark.parametrize("kl", [0.0, 0.05])
+def test_memory_for_masks_does_not_grow_with_the_number_of_micro_batches(
+    kl: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peaks = []
+    for count in (2, 8):
+        made, policy = learner(tmp_path, method="full", kl_coefficient=kl, micro_batch_tokens=1, iterations=2)
+        peak = 0
+
+        def measured(ids: Tensor, layout: PackedLayout, policy: Policy = policy) -> Tensor:
+            nonlocal peak
+            hidden = policy._body.hidden(ids, layout)
+            peak = max(peak, mask_bytes())
+            return hidden
+
+        with monkeypatch.context() as patch:
+            patch.setattr(policy, "hidden", measured)
+            made.update([sample((10 + index,), [[20, 21, 22]], [1.0]) for index in range(count)], 1e-3)
+        peaks.append(peak)
+        assert mask_bytes() == 0
+    assert peaks[0] == peaks[1] > 0
+
+
+def mask_bytes() -> int:
+    """Memory of all masks that exist."""
+    masks = [each for each in gc.get_objects() if type(each) is attention._Mask]
+    return sum(tensor.nbytes for mask in masks for tensor in mask._cache.values())
 
 
 @pytest.mark.usefixtures("fp32")
@@ -435,7 +602,7 @@ def test_full_training_gives_every_weight_a_gradient(kind: str, tmp_path: Path) 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_adapter_gets_a_gradient_in_b_first_and_then_in_a(kind: str, tmp_path: Path) -> None:
     policy, reference, settings = prepared(tmp_path, kind, method="lora", kl_coefficient=0.0)
-    made = Learner(policy, reference, settings)
+    made = GrpoLearner(policy, reference, settings)
     kept = KeptGradients(policy)
     optimizer, made.optimizer = made.optimizer, kept  # type: ignore[assignment]
     made.update(long_samples(), 1e-3)
@@ -472,7 +639,7 @@ def test_lora_leaves_the_base_alone(tmp_path: Path) -> None:
 def test_the_reference_stays_where_it_started(method: str, tmp_path: Path) -> None:
     policy, reference, settings = prepared(tmp_path, method=method, kl_coefficient=0.001)
     assert reference is not None
-    made = Learner(policy, reference, settings)
+    made = GrpoLearner(policy, reference, settings)
     batch = pack(SAMPLES, policy.device)
 
     def scores() -> Tensor:

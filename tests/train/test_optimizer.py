@@ -225,6 +225,34 @@ def test_a_gradient_that_is_not_finite_changes_nothing(policy: Policy, dtype: to
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_gradient_of_zero_changes_nothing(policy: Policy, dtype: torch.dtype) -> None:
+    masters = optimizer(policy, dtype, weight_decay=0.1)
+    add_gradients(policy, 1)
+    masters.collect()
+    masters.step(1e-3, 1.0)
+    kept = [weight.detach().clone() for weight in policy.trainable()]
+    state = copied(masters.state_dict())
+    for weight in policy.trainable():
+        weight.grad = torch.zeros_like(weight)
+    masters.collect()
+    assert masters.step(1e-3, 1.0) == 0
+    assert all(torch.equal(weight, old) for weight, old in zip(policy.trainable(), kept, strict=True))
+    assert same(masters.state_dict(), state)
+
+
+def test_the_copy_keeps_its_noise_until_the_last_update_of_a_step(policy: Policy) -> None:
+    masters = optimizer(policy)
+    for seed, last in ((1, True), (2, False), (3, True)):
+        before = torch.cat([weight.detach().flatten() for weight in policy.trainable()])
+        add_gradients(policy, seed)
+        masters.collect()
+        masters.step(1e-12, 1.0, last)
+        after = torch.cat([weight.detach().flatten() for weight in policy.trainable()])
+        seen = before.abs() > 1e-3  # such a weight moved by less than fp32 can tell
+        assert torch.equal(before[seen], after[seen]) is not last
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_state_that_was_saved_and_loaded_goes_on_to_the_bit(tmp_path: Path, dtype: torch.dtype) -> None:
     policy = full_policy(tmp_path / "first")
     masters = optimizer(policy, dtype)

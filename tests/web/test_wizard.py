@@ -107,7 +107,7 @@ def test_a_job_is_made_although_the_file_was_faulty_at_first(
     expect(page.get_by_text("2 steps of 4 prompts × 4 samples")).to_be_visible()
     next_step(page, "Reward", "Add a reward")
 
-    page.get_by_label("Template").click()
+    page.get_by_label("Preset").click()
     page.get_by_role("option", name="Custom").click()
     write_code(page, "def grade(")
     page.get_by_role("button", name="Test", exact=True).click()

@@ -9,10 +9,10 @@ import pytest
 
 from strop.errors import Conflict, InvalidRequest, ModelError, NotFound, StropError, Unavailable
 from strop.serve.wire import ChatRequest, Delta, Done, Event, Finished
-from strop.types import Failure, Group, Message, Row, SamplingParams, StopReason
-from strop.worker.deployed import DeployedEnvironment
+from strop.types import Context, Failure, Message, SamplingParams, StopReason, Turn
+from strop.worker.deployed import DeployedCompleter
 
-ROW = Row("row-1", 1, (Message("user", "2 + 2?"),), (), "4", {})
+CONTEXT = Context((Message("user", "2 + 2?"),), where="line 1")
 PARAMS = SamplingParams(temperature=0.5, max_tokens=8, top_p=0.9, stop=("END",), seed=3)
 
 
@@ -42,17 +42,21 @@ class Process:
         yield Done(7, 11)
 
 
-def environment(process: Process) -> DeployedEnvironment:
-    return DeployedEnvironment(process, "helper", "/models/m", {"think": False}, pauses=(0.0, 0.0))  # type: ignore[arg-type]
+def completer(process: Process) -> DeployedCompleter:
+    return DeployedCompleter(process, "helper", "/models/m", {"think": False}, pauses=(0.0, 0.0))  # type: ignore[arg-type]
 
 
-def play(process: Process, count: int = 2) -> Group:
-    return asyncio.run(environment(process).play(ROW, count, PARAMS))
+def complete(process: Process, count: int = 2) -> list[Turn | Failure]:
+    return asyncio.run(completer(process).complete(CONTEXT, count, PARAMS))
 
 
-def test_a_row_is_one_request_for_all_its_answers() -> None:
+def turns(process: Process) -> list[Turn]:
+    return [found for found in complete(process) if isinstance(found, Turn)]
+
+
+def test_a_context_is_one_request_for_all_its_turns() -> None:
     process = Process()
-    play(process)
+    complete(process)
     (asked,) = process.asked
     assert (asked.model, asked.n, asked.max_tokens, asked.temperature, asked.top_p) == ("helper", 2, 8, 0.5, 0.9)
     assert (asked.stop, asked.seed, asked.template) == (("END",), 3, {"think": False})
@@ -60,43 +64,42 @@ def test_a_row_is_one_request_for_all_its_answers() -> None:
 
 
 def test_answers_are_put_together_from_their_pieces() -> None:
-    first, second = play(Process()).rollouts
-    assert [first.messages[0].content, second.messages[0].content] == ["it is 0 ", "it is 1 "]
+    first, second = turns(Process())
+    assert [first.message.content, second.message.content] == ["it is 0 ", "it is 1 "]
     assert [first.length, second.length] == [5, 6]
     assert [first.stop_reason, second.stop_reason] == [StopReason.STOP, StopReason.LENGTH]
-    assert first.entropy is None
+    assert (first.entropy, first.tokens) == (None, None)
 
 
 def test_a_process_that_is_started_anew_is_waited_for() -> None:
     process = Process(Unavailable("starting"), Unavailable("starting"))
-    assert [rollout.messages[0].content for rollout in play(process).rollouts] == ["it is 0 ", "it is 1 "]
+    assert [turn.message.content for turn in turns(process)] == ["it is 0 ", "it is 1 "]
     assert len(process.asked) == 3
 
 
 def test_a_model_that_was_unloaded_is_loaded_again() -> None:
     process = Process(NotFound("no model"))
-    assert play(process).failure is None
+    assert len(turns(process)) == 2
     assert process.loaded == [("helper", "/models/m")]
 
 
 def test_a_process_that_stays_down_is_a_failure_and_no_score() -> None:
-    group = play(Process(*[Unavailable("down")] * 9))
-    assert [rollout.failure for rollout in group.rollouts] == [Failure("server", "down")] * 2
+    assert complete(Process(*[Unavailable("down")] * 9)) == [Failure("server", "down")] * 2
 
 
 def test_a_row_that_the_model_cannot_take_fails_at_once() -> None:
     process = Process(InvalidRequest("too long"))
-    assert play(process).failure == Failure("refused", "too long")
+    assert complete(process) == [Failure("refused", "too long")] * 2
     assert len(process.asked) == 1
 
 
 def test_loading_waits_for_the_process_but_not_for_a_model_that_cannot_be_loaded() -> None:
     process = Process(broken=[Unavailable("starting")])
-    asyncio.run(environment(process).load())
+    asyncio.run(completer(process).load())
     assert process.loaded == [("helper", "/models/m")]
     with pytest.raises(ModelError, match="damaged"):
-        asyncio.run(environment(Process(broken=[ModelError("damaged")])).load())
+        asyncio.run(completer(Process(broken=[ModelError("damaged")])).load())
 
 
 def test_what_a_deployment_has_loaded_is_what_is_measured() -> None:
-    asyncio.run(environment(Process(broken=[Conflict("loaded from elsewhere")])).load())
+    asyncio.run(completer(Process(broken=[Conflict("loaded from elsewhere")])).load())

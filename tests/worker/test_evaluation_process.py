@@ -70,7 +70,7 @@ def rows_of(folder: EvaluationDir) -> list[int]:
 
 def answers_of(folder: EvaluationDir) -> dict[tuple[int, int], str]:
     lines = [json.loads(line) for line in folder.rollouts_file.read_text().splitlines()]
-    return {(line["line"], line["sample"]): line["messages"][0]["content"] for line in lines}
+    return {(line["line"], line["sample"]): line["turns"][0]["message"]["content"] for line in lines}
 
 
 def wait(condition: Callable[[], bool]) -> None:

@@ -21,7 +21,7 @@ from strop.evals.report import Comparison, Report, compare, report, row_result
 from strop.evals.run import Evaluation
 from strop.evals.spec import DEFAULTS, parse_target
 from strop.store.files import json_line, write_atomic
-from strop.store.recorder import rollout_lines
+from strop.store.rollout_lines import rollout_lines
 from strop.types import Group, Json, StepRecord
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -13,7 +14,7 @@ from rich.table import Table
 from strop.cli.console import JsonOption, output, print_json, say
 from strop.errors import ModelError
 from strop.policy.catalogue import CATALOGUE, local_folder
-from strop.types import SamplingParams
+from strop.types import Rollout, SamplingParams, StopReason
 
 app = typer.Typer(help="List and download models.", no_args_is_help=True)
 
@@ -86,16 +87,13 @@ def chat(
 
     quiet_libraries()
     params = SamplingParams(temperature=temperature, max_tokens=max_tokens, seed=seed)
-    talk = Talk(model, system, params, say)
+    talk = Talk(model, system, params, say, lambda piece: print(piece, end="", flush=True))
     say(talk.found.label)
-    if message is not None:
-        _answer(talk, message)
-        return
-    while text := _question():
-        if text == "/new":
-            talk.forget()
-        else:
-            _answer(talk, text)
+    questions = iter((message,)) if message is not None else iter(_question, "")
+    for first in questions:
+        if first != "/new":
+            ended = asyncio.run(talk.converse(first, takewhile(lambda text: text != "/new", questions)))
+            _explain(ended)
 
 
 def export(
@@ -121,11 +119,6 @@ def export(
     print(merge)
 
 
-class _Talk(Protocol):
-    def ask(self, text: str) -> Iterator[str]:
-        """Yield pieces of the completion."""
-
-
 def _question() -> str:
     try:
         return input("> " if sys.stdin.isatty() else "").strip()
@@ -133,7 +126,9 @@ def _question() -> str:
         return ""
 
 
-def _answer(talk: _Talk, text: str) -> None:
-    for piece in talk.ask(text):
-        print(piece, end="", flush=True)
-    print()
+def _explain(rollout: Rollout) -> None:
+    """Say why a conversation ended, where the person did not end it."""
+    if rollout.failure is not None:
+        raise ModelError(rollout.failure.message)
+    if rollout.stop_reason is StopReason.CONTEXT:
+        say("The conversation is longer than the model's context. A new one starts now.")

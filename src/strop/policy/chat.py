@@ -19,7 +19,7 @@ from strop.types import Json, Message, Row
 
 
 class ChatTemplate:
-    """A `Chat` over a tokenizer's chat template."""
+    """A tokenizer's chat template: conversations to ids, and ids to messages."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, name: str, options: Mapping[str, Any]) -> None:
         """`options` go to every rendering; ModelError when the model has no chat template."""
@@ -62,6 +62,10 @@ class ChatTemplate:
     def encode(self, text: str) -> tuple[int, ...]:
         """Ids of rendered text. The template wrote the special tokens: none are added."""
         return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def answer(self, text: str, tools: Sequence[Mapping[str, Json]]) -> Message:
+        """The assistant message that a sampled text stands for."""
+        return Message("assistant", text)
 
     def text(self, token_ids: Sequence[int]) -> str:
         """Text of sampled ids, without special tokens."""

@@ -21,7 +21,7 @@ from strop.config import LoraConfig, RunConfig
 from strop.errors import ModelError
 from strop.policy.fetch import Say, resolve
 from strop.policy.lora import lora_config, use_fast_layers
-from strop.policy.model import Policy, fast_dtype, load_policy, pick_device
+from strop.policy.model import Policy, cast_parameters, fast_dtype, load_policy, pick_device
 
 _TRAINED = "default"  # the name that PEFT gives to an only adapter
 _START = "start"
@@ -58,7 +58,8 @@ class FrozenReference:
 
     def __init__(self, policy: Policy, dtype: torch.dtype) -> None:
         model = copy.deepcopy(policy.model).requires_grad_(False)
-        self._policy = replace(policy, model=model.to(dtype).eval())
+        cast_parameters(model, dtype)
+        self._policy = replace(policy, model=model.eval())
 
     @contextmanager
     def scoring(self) -> Iterator[Policy]:

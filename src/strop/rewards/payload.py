@@ -6,7 +6,7 @@ import json
 import math
 from typing import NoReturn
 
-from strop.types import Json, Message, Rollout, Row, Step, StopReason
+from strop.types import Json, Message, Rollout, Row, StopReason, Turn
 
 SAMPLE_NAMES = (
     "output_text",
@@ -28,13 +28,13 @@ def sample_payload(rollout: Rollout) -> dict[str, Json]:
     It has the names of agent trajectories and those of OpenAI's Python graders, so that
     functions written for either work.
     """
-    last = rollout.steps[-1] if rollout.steps else Step("")
+    last = rollout.turns[-1].message if rollout.turns else Message("assistant", "")
     return {
-        "trajectories": [_step(step) for step in rollout.steps],
-        "messages": [_message(message) for message in rollout.messages],
-        "output_text": last.response,
-        "output_json": _parsed(last.response),
-        "output_tools": [dict(call) for call in last.tool_calls],
+        "trajectories": [_trajectory_step(turn) for turn in rollout.turns],
+        "messages": [message.as_dict() for message in rollout.messages],
+        "output_text": last.content,
+        "output_json": _parsed(last.content),
+        "output_tools": [call.as_dict() for call in last.tool_calls],
         "choices": [_choice(last, rollout.stop_reason)],
         "stop_reason": rollout.stop_reason.value,
     }
@@ -79,33 +79,20 @@ def _is_flat(value: Json, depth: int) -> bool:
     return depth > 0 and all(_is_flat(part, depth - 1) for part in inner)
 
 
-def _choice(last: Step, reason: StopReason) -> dict[str, Json]:
+def _choice(last: Message, reason: StopReason) -> dict[str, Json]:
     """The last turn in the shape of a chat completion's choice."""
-    message: dict[str, Json] = {"role": "assistant", "content": last.response}
+    message: dict[str, Json] = {"role": "assistant", "content": last.content}
     if last.tool_calls:
-        message["tool_calls"] = [dict(call) for call in last.tool_calls]
-    calls = last.tool_calls and reason is StopReason.STOP
-    return {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else reason.value}
+        message["tool_calls"] = [call.as_dict() for call in last.tool_calls]
+    if reason is StopReason.LENGTH:
+        return {"index": 0, "message": message, "finish_reason": "length"}
+    return {"index": 0, "message": message, "finish_reason": "tool_calls" if last.tool_calls else "stop"}
 
 
-def _step(step: Step) -> dict[str, Json]:
+def _trajectory_step(turn: Turn) -> dict[str, Json]:
+    results = [message.content for message in turn.observations if message.role == "tool"]
     return {
-        "response": step.response,
-        "tool_calls": [dict(call) for call in step.tool_calls],
-        "tool_results": list(step.tool_results),
+        "response": turn.message.content,
+        "tool_calls": [call.as_dict() for call in turn.message.tool_calls],
+        "tool_results": results,
     }
-
-
-def _message(message: Message) -> dict[str, Json]:
-    """A message in the shape of OpenAI's chat completions; keys without a value are left out."""
-    data: dict[str, Json] = {"role": message.role, "content": message.content}
-    if message.tool_calls:
-        data["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in message.tool_calls
-        ]
-    if message.tool_call_id is not None:
-        data["tool_call_id"] = message.tool_call_id
-    if message.name is not None:
-        data["name"] = message.name
-    return data

@@ -54,11 +54,6 @@ class RewardVersion:
     path: Path = field(compare=False)
     """The source file."""
 
-    @property
-    def config_source(self) -> str:
-        """Value for `source` in a `[[rewards]]` table."""
-        return f"{self.path}:{FUNCTION}" if self.draft.kind == "python" else str(self.path)
-
 
 @dataclass(frozen=True)
 class StoredReward:

@@ -1,20 +1,27 @@
-"""The optimizer step: scored groups in, better weights and their metrics out."""
+"""The optimizer step: scored groups in, better weights and their metrics out.
+
+`Learner` is what the training loop and the checkpoints need; `GrpoLearner` trains the policy
+of this process.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from strop.config import RunConfig
+from strop.policy.checkpoint import LEARNER_STATE, TRAINER_STATE, load_state, save_state, save_weights
 from strop.policy.logprobs import token_logprobs
 from strop.policy.model import Policy, fast_dtype
 from strop.policy.prepare import Reference
 from strop.train.batch import MicroBatch, Sample, pack, split
-from strop.train.loss import LossInputs, LossSettings, StepTotals, policy_loss
+from strop.train.loss import LossInputs, LossSettings, StepTotals, policy_loss, sampler_log_ratio
 from strop.train.optimizer import MasterAdamW
 
 
@@ -27,6 +34,37 @@ class Update:
     """Why the weights were left alone, or None."""
     diverged: bool = False
     """Whether a loss or gradient was not finite."""
+    cut_short: str | None = None
+    """Why the passes over the step ended early, after the weights had changed, or None."""
+
+
+class Learner(Protocol):
+    """Makes weights better, keeps them, and hands them to the sampler."""
+
+    def update(self, samples: Sequence[Sample], learning_rate: float) -> Update:
+        """Train on the scored samples of one step."""
+
+    def save(self, folder: Path) -> None:
+        """Write weights and all that training on needs into an existing folder."""
+
+    def restore(self, folder: Path) -> None:
+        """Go on from what `save` wrote."""
+
+    def publish(self) -> int:
+        """Let the sampler use the present weights, and say their version.
+
+        The version grows when the weights have changed, and stays the same while they have not; it
+        is saved and restored, so that rollouts of one run never share a version by chance.
+        """
+
+
+@dataclass
+class _Known:
+    """What the passes over a micro-batch have in common: log-probabilities that do not change."""
+
+    batch: MicroBatch
+    old: Tensor | None = None
+    reference: Tensor | None = None
 
 
 @dataclass
@@ -38,67 +76,122 @@ class _Sums:
     clipped: int = 0
     gap: float = 0.0
     tokens: int = 0
+    corrected: int = 0
+    weight: float = 0.0
 
 
-class Learner:
-    """Holds the policy's optimizer and applies one step of GRPO at a time."""
+class GrpoLearner:
+    """Trains the policy of this process with GRPO and its relatives. The sampler shares its weights."""
 
     def __init__(self, policy: Policy, reference: Reference | None, config: RunConfig) -> None:
         self._policy = policy
         self._reference = reference
         self._config = config
+        self._version = 0
         low, high = config.clip_bounds
-        self._loss = LossSettings(config.train.loss, low, high, config.train.kl_coefficient)
-        self.optimizer = MasterAdamW(policy, fast_dtype(policy.device), config.train.weight_decay, config.seed)
+        train = config.train
+        self._loss = LossSettings(
+            train.loss, low, high, train.kl_coefficient, train.sampler_correction, train.sampler_correction_bound
+        )
+        self.optimizer = MasterAdamW(policy, fast_dtype(policy.device), train.weight_decay, config.seed)
 
     def update(self, samples: Sequence[Sample], learning_rate: float) -> Update:
-        """Train on the samples. A sample without advantages costs no forward unless KL counts.
+        """Train on the samples. One without advantages costs no forward unless KL counts; a step
+        without any is skipped, since KL alone would move the weights by its rounding errors.
 
-        Its tokens stay in the denominator, so that leaving it out changes nothing but time.
+        Tokens of samples that are left out stay in the denominator: leaving them out changes
+        nothing but time.
         """
+        if not any(any(sample.advantages_G) for sample in samples):
+            return Update({}, skipped="no group had rewards that differ, so there is nothing to learn from")
         totals = StepTotals(
-            tokens=sum(rollout.length for sample in samples for rollout in sample.rollouts),
-            sequences=sum(len(sample.rollouts) for sample in samples),
+            tokens=sum(sum(segment.sampled_mask_T) for sample in samples for segment in sample.segments),
+            sequences=len({number for sample in samples for number in sample.rollouts_G}),
             max_tokens=self._config.sampling.max_completion_tokens,
         )
         useful = [sample for sample in samples if self._reference is not None or any(sample.advantages_G)]
-        if not useful:
-            return Update({}, skipped="no group had rewards that differ, so there is nothing to learn from")
-        batches = [pack(part, self._policy.device) for part in split(useful, self._config.train.micro_batch_tokens)]
-        old: list[Tensor] = []
-        references = [self._reference_logprobs(batch) for batch in batches]
+        parts = split(useful, self._config.train.micro_batch_tokens)
+        before = self.optimizer.updates
+        update = self._passes([_Known(pack(part, self._policy.device)) for part in parts], totals, learning_rate)
+        self._version += self.optimizer.updates > before
+        return update
+
+    def save(self, folder: Path) -> None:
+        """Write the weights as Hugging Face files, and the state of the optimizer."""
+        save_weights(self._policy, folder, self.optimizer.weights())
+        save_state(folder / LEARNER_STATE, {"optimizer": self.optimizer.state_dict(), "version": self._version})
+
+    def restore(self, folder: Path) -> None:
+        """Put back the state of the optimizer; the policy was loaded from the folder already.
+
+        CheckpointError where the state cannot be read.
+        """
+        if (folder / LEARNER_STATE).exists():
+            state = load_state(folder / LEARNER_STATE)
+            self._version = state["version"]
+        else:  # a checkpoint from before learners had a file of their own
+            state = load_state(folder / TRAINER_STATE)
+            self._version = state["optimizer"]["updates"]
+        self.optimizer.load_state_dict(state["optimizer"])
+
+    def publish(self) -> int:
+        """Mark the policy with the version of its weights, which the sampler sees as they change."""
+        self._policy.version = self._version
+        return self._version
+
+    def _passes(self, parts: list[_Known], totals: StepTotals, learning_rate: float) -> Update:
+        """One optimizer update a pass over the step, until the last one or one that is not finite."""
         metrics: dict[str, float] = {}
-        for iteration in range(self._config.train.iterations):
-            sums = self._accumulate(batches, references, old, totals)
-            if not math.isfinite(sums.loss):
+        passes = self._config.train.iterations
+        for number in range(1, passes + 1):
+            sums = self._accumulate(parts, totals)
+            fault = None if math.isfinite(sums.loss) else f"the loss is {sums.loss}"
+            if fault:
                 self.optimizer.discard()
-                return Update(metrics, skipped=f"the loss is {sums.loss}", diverged=True)
-            norm = self.optimizer.step(learning_rate, self._config.train.max_grad_norm)
-            if not math.isfinite(norm):
-                return Update(metrics, skipped=f"the gradient norm is {norm}", diverged=True)
-            metrics = self._metrics(sums, norm, first=metrics if iteration else None)
+            else:
+                norm = self.optimizer.step(learning_rate, self._config.train.max_grad_norm, last=number == passes)
+                fault = None if math.isfinite(norm) else f"the gradient norm is {norm}"
+            if fault:
+                self.optimizer.settle()
+                if number == 1:
+                    return Update({}, skipped=fault, diverged=True)
+                reason = f"{fault} in pass {number} of {passes}"
+                return Update(metrics, diverged=True, cut_short=reason)
+            metrics = self._metrics(sums, norm)
         return Update(metrics)
 
-    def _accumulate(
-        self, batches: list[MicroBatch], references: list[Tensor | None], old: list[Tensor], totals: StepTotals
-    ) -> _Sums:
-        """Forward and backward over all micro-batches. The first pass fills `old`: before the
-        first update the policy is the one that started the step, so nothing is computed twice."""
+    def _accumulate(self, parts: list[_Known], totals: StepTotals) -> _Sums:
+        """Forward and backward over all micro-batches, one after the other: what a micro-batch needs
+        in memory is free before the next. The first pass is that of the policy which started the
+        step, so that its log-probabilities are the old ones, and nothing is computed twice."""
         sums = _Sums()
-        for index, (batch, reference) in enumerate(zip(batches, references, strict=True)):
+        for part in parts:
+            batch = part.batch
+            if part.old is None and self._reference is not None:
+                part.reference = self._reference_logprobs(self._reference, batch)
             logprobs = self._logprobs(self._policy, batch)
-            if index == len(old):
-                old.append(logprobs.detach())
-            inputs = LossInputs(logprobs, old[index], reference, batch.mask_CL, batch.advantages_C)
+            part.old = logprobs.detach() if part.old is None else part.old
+            inputs = LossInputs(
+                logprobs,
+                part.old,
+                part.reference,
+                batch.mask_CL,
+                batch.advantages_C,
+                batch.sampler_logprobs_CL,
+                batch.lengths_C,
+            )
             outputs = policy_loss(inputs, self._loss, totals)
             if torch.isfinite(outputs.loss):
                 outputs.loss.backward()
                 self.optimizer.collect()
+            batch.layout.release()
             sums.loss += float(outputs.loss.detach())
             sums.kl += outputs.kl_sum
             sums.clipped += outputs.clipped_tokens
-            sums.gap += float(((logprobs.detach() - batch.sampler_logprobs_CL).abs() * batch.mask_CL).sum())
+            sums.gap += float(sampler_log_ratio(inputs).abs().sum())
             sums.tokens += int(batch.mask_CL.sum())
+            sums.corrected += outputs.corrected_tokens
+            sums.weight += outputs.weight_sum
         return sums
 
     def _logprobs(self, policy: Policy, batch: MicroBatch) -> Tensor:
@@ -110,21 +203,22 @@ class Learner:
         return batch.padded(token_logprobs(sources, policy.head, batch.targets_S, temperature))
 
     @torch.no_grad()
-    def _reference_logprobs(self, batch: MicroBatch) -> Tensor | None:
-        if self._reference is None:
-            return None
-        with self._reference.scoring() as policy:
+    def _reference_logprobs(self, reference: Reference, batch: MicroBatch) -> Tensor:
+        with reference.scoring() as policy:
             return self._logprobs(policy, batch)
 
-    def _metrics(self, sums: _Sums, norm: float, first: dict[str, float] | None) -> dict[str, float]:
-        """Metrics of a pass. The gap to the sampler is that of the first: later ones have moved on."""
+    def _metrics(self, sums: _Sums, norm: float) -> dict[str, float]:
+        """Metrics of a pass. The gap to the sampler is that of the weights which started the step."""
         tokens = max(sums.tokens, 1)
         metrics = {
             "loss": sums.loss,
             "grad_norm": norm,
             "clip_ratio": sums.clipped / tokens,
-            "sampler_trainer_gap": first["sampler_trainer_gap"] if first else sums.gap / tokens,
+            "sampler_trainer_gap": sums.gap / tokens,
         }
+        if self._loss.correction != "none":
+            metrics["sampler_correction_share"] = sums.corrected / tokens
+            metrics["sampler_correction_weight"] = sums.weight / tokens
         if self._reference is not None:
             metrics["kl_loss"] = sums.kl / tokens
         return metrics

@@ -1,4 +1,4 @@
-"""Rows answered by a deployment: asked through the socket of the server's model process."""
+"""The completer of a deployment: asks the server's model process through its socket."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from strop.envs.text_only import text_rollout, unanswered
 from strop.errors import Conflict, NotFound, StropError, Unavailable
 from strop.serve.client import EngineClient
 from strop.serve.wire import ChatRequest, Delta, Finished
-from strop.types import Failure, Group, Json, Message, Rollout, Row, SamplingParams, StopReason
+from strop.text import text_turn
+from strop.types import Context, Failure, Json, Message, SamplingParams, StopReason, Turn
 
 PAUSES_S = (0.5, 1, 2, 4, 8, 16, 30)
 """Waits between tries while the model process is down or its queue is full: it is started again."""
 
 
-class DeployedEnvironment:
-    """An `Environment` over a model that the model process serves. Only text comes back."""
+class DeployedCompleter:
+    """A `Completer` over a model that the model process serves. Only text comes back."""
 
     def __init__(
         self,
@@ -52,13 +52,13 @@ class DeployedEnvironment:
                     await asyncio.sleep(pause)
             await self._client.load(self._name, self._source)
 
-    async def play(self, row: Row, count: int, params: SamplingParams) -> Group:
-        """`count` answers to a row, not scored yet, or failures where the process gave none."""
+    async def complete(self, context: Context, count: int, params: SamplingParams) -> list[Turn | Failure]:
+        """`count` next turns, or failures where the process gave none."""
         request = ChatRequest(
-            id=row.id,
+            id=context.where,
             model=self._name,
-            messages=tuple(message.as_dict() for message in row.messages),
-            tools=row.tools,
+            messages=tuple(message.as_dict() for message in context.messages),
+            tools=context.tools,
             template=self._template,
             n=count,
             max_tokens=params.max_tokens,
@@ -72,11 +72,9 @@ class DeployedEnvironment:
             try:
                 answers = await self._patiently(request)
             except StropError as error:
-                failure = Failure("server" if isinstance(error, Unavailable) else "refused", error.message)
-                return Group(row, (), tuple(unanswered(index, failure) for index in range(count)))
+                return [Failure("server" if isinstance(error, Unavailable) else "refused", error.message)] * count
             seconds = time.perf_counter() - started
-        rollouts = [answer.rollout(index, seconds, params.stop) for index, answer in enumerate(answers)]
-        return Group(row, (), tuple(rollouts))
+        return [answer.turn(seconds, params.stop) for answer in answers]
 
     async def _patiently(self, request: ChatRequest) -> list[_Answer]:
         for pause in self._pauses:
@@ -105,6 +103,6 @@ class _Answer:
     text: str = ""
     end: Finished | None = None
 
-    def rollout(self, index: int, seconds: float, stop: Sequence[str]) -> Rollout:
+    def turn(self, seconds: float, stop: Sequence[str]) -> Turn:
         reason, tokens = (self.end.finish_reason, self.end.completion_tokens) if self.end else ("stop", 0)
-        return text_rollout(index, Message("assistant", self.text), StopReason(reason), tokens, seconds, stop)
+        return text_turn(Message("assistant", self.text), StopReason(reason), tokens, seconds, stop)

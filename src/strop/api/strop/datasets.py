@@ -21,6 +21,7 @@ from strop.data.samples.catalogue import SAMPLES, Sample, Split, find_sample
 from strop.data.split import held_out_lines
 from strop.errors import InvalidRequest, StropError
 from strop.http.bodies import Body
+from strop.rewards.presets.index import find_preset
 from strop.store.datasets import Dataset, DatasetStore
 from strop.types import Row
 
@@ -238,7 +239,7 @@ def _sample(sample: Sample) -> SampleObject:
         description=sample.description,
         rows={"train": len(splits.train), "validation": len(splits.validation)},
         example=splits.train[0],
-        reward=sample.reward,
+        reward=find_preset(sample.preset).source,
     )
 
 

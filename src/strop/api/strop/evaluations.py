@@ -13,6 +13,7 @@ from strop.api.answers import NOT_MODIFIED, Answer, Cached, Deleted
 from strop.api.dependencies import Provided
 from strop.api.evaluation_request import EvaluationRequest, new_evaluation
 from strop.api.paging import After, Limit, Page, page
+from strop.api.rollout_objects import RolloutFields
 from strop.api.services import Services
 from strop.errors import InvalidRequest
 from strop.evals.report import RowResult, compare, report
@@ -87,23 +88,6 @@ class EvaluationDetails(EvaluationObject):
     rows_per_second: float | None
 
 
-class AnswerObject(Answer):
-    """One answer to a row."""
-
-    sample: int
-    messages: list[dict[str, Any]]
-    reward: float | None
-    components: dict[str, float]
-    weights: dict[str, float]
-    stop_reason: str
-    length: int
-    """Tokens, as the model or its server counts them."""
-    failure: dict[str, str] | None
-    """Why it could not be scored: cause, message, detail."""
-    logs: str
-    timing: dict[str, float]
-
-
 class RowObject(Answer):
     """A row and what came of it."""
 
@@ -118,7 +102,7 @@ class RowObject(Answer):
     components: dict[str, float]
     """Means."""
     failure: str | None
-    answers: list[AnswerObject]
+    rollouts: list[RolloutFields]
 
 
 class RowPage(Answer):

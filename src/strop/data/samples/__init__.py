@@ -1,1 +1,1 @@
-"""Sample data sets from seeded generators, each with a matching reward function."""
+"""Sample data sets from seeded generators."""

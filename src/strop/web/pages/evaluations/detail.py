@@ -219,8 +219,8 @@ def _side_by_side(columns: Sequence[tuple[str, RowObject]], change: float | None
                     worth = row.failure or ("–" if row.reward is None else f"{row.reward:.3f}")
                     text(f"{model} {worth}, {row.passed} of {row.samples} pass", "s-small s-muted")
                     with tag("div", "s-answers"):
-                        for answer in row.answers:
-                            content = str(answer.messages[-1]["content"]) if answer.messages else ""
+                        for answer in row.rollouts:
+                            content = str(answer.turns[-1].message["content"]) if answer.turns else ""
                             reward = "–" if answer.reward is None else f"{answer.reward:.2f}"
                             with tag("div", "s-turn s-turn--assistant"):
                                 text(reward, "mono s-small s-muted")

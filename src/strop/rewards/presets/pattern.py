@@ -1,4 +1,4 @@
-"""1 where all of the answer has the form of a regular expression."""
+"""1 where the whole answer matches a regular expression."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""1 where the answer is the reference, whatever the case and the blanks around it."""
+"""1 where the answer is the reference, ignoring case and outer space."""
 
 from typing import Any
 

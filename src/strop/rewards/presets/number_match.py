@@ -1,4 +1,4 @@
-"""1 where the last number of the answer is the reference, up to rounding."""
+"""1 where the last number of the answer is the reference, apart from rounding."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""1 up to so many words, then less and less; 0 from twice as many on, and for no answer at all."""
+"""1 up to a number of words, then less and less; 0 from twice as many on, and for an empty answer."""
 
 from typing import Any
 

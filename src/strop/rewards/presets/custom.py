@@ -1,4 +1,4 @@
-"""An empty function that says what there is to work with."""
+"""An empty function with comments on what it can use."""
 
 import logging
 from typing import Any

@@ -6,24 +6,25 @@ import pytest
 
 from served import services
 from strop.api.strop.rewards import NewReward, create_reward
+from strop.rewards.presets.index import presets
 from strop.web.faults import faults
+from strop.web.presets import content, reward_name
 from strop.web.reward_test import split_answers
-from strop.web.starters import content, reward_name, starts
 
 
 def test_everything_to_start_from_is_a_reward(tmp_path: Path) -> None:
     with services(tmp_path / "data") as server:
-        for start in starts().values():
-            body = NewReward(name=start.title, **content(start.kind, start.source), env=[])
-            assert create_reward(body, server).kind == start.kind
+        for preset in presets().values():
+            body = NewReward(name=preset.title, **content(preset.kind, preset.source), env=[])
+            assert create_reward(body, server).kind == preset.kind
 
 
 def test_there_is_one_for_each_sample_and_each_form() -> None:
-    titles = [start.title for start in starts().values()]
+    titles = [preset.title for preset in presets().values()]
     for title in ("Exact match", "Number match", "JSON fields", "Regular expression", "Length", "Custom"):
         assert title in titles
     assert "Sample: JSON extraction" in titles
-    assert all(start.description for start in starts().values())
+    assert all(preset.description for preset in presets().values())
 
 
 @pytest.mark.parametrize(
