@@ -22,6 +22,7 @@ from strop.errors import ConfigError
 
 Loss = Literal["dapo", "grpo", "dr_grpo", "bnpo", "cispo", "gspo"]
 
+AdvantageScale = Literal["group", "batch", "none"]
 SamplerCorrection = Literal["none", "truncate", "mask"]
 
 # The published clip bounds of the importance ratio for each loss: the ratio is clipped to
@@ -181,10 +182,11 @@ class TrainConfig(_Table):
         1.0, gt=0, title="Max gradient norm", description="Gradients are clipped to this norm. Above 0."
     )
     loss: Loss = Field("dapo", title="Loss", description="Policy loss; see docs/training.md.")
-    advantage_scale: Literal["group", "batch", "none"] = Field(
-        "group",
+    advantage_scale: AdvantageScale | Literal["auto"] = Field(
+        "auto",
         title="Advantage scale",
-        description="Divide advantages by the reward std of the group, of the batch, or not at all.",
+        description="Divide advantages by the reward std of the group, of the batch, or not at all. "
+        "auto is none for dr_grpo and group for all other losses.",
     )
     clip_low: float | None = Field(
         None,
@@ -348,6 +350,14 @@ class RunConfig(_Table):
             low if self.train.clip_low is None else self.train.clip_low,
             high if self.train.clip_high is None else self.train.clip_high,
         )
+
+    @property
+    def advantage_scale(self) -> AdvantageScale:
+        """What deviations from the group's mean are divided by. Dr. GRPO is the loss that drops the
+        deviation: dividing by it all the same would bring its bias back."""
+        if self.train.advantage_scale != "auto":
+            return self.train.advantage_scale
+        return "none" if self.train.loss == "dr_grpo" else "group"
 
     @model_validator(mode="after")
     def _refuse_impossible(self) -> RunConfig:

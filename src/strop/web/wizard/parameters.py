@@ -111,7 +111,7 @@ MORE = (
         "Advantage scale",
         "Divide advantages by the reward std of the group, of the batch, or not at all.",
         "choice",
-        {"group": "group std", "batch": "batch std", "none": "nothing"},
+        {"auto": "default of the loss", "group": "group std", "batch": "batch std", "none": "nothing"},
     ),
     Parameter("train.iterations", "Iterations per batch", "Optimizer steps on each batch of rollouts, 1 to 16."),
     Parameter(
