@@ -7,7 +7,7 @@ import pytest
 from served import services
 from strop.api.strop.rewards import NewReward, create_reward
 from strop.rewards.presets.index import presets
-from strop.web.faults import faults
+from strop.services.field_errors import faults
 from strop.web.presets import content, reward_name
 from strop.web.reward_test import split_answers
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from strop.api.services import Services
@@ -173,3 +175,15 @@ def _files(folder: Any) -> Mapping[str, int]:
         return {name: file["size"] for name, file in read_checkpoint(folder).files.items()}
     except StropError:
         return {}
+
+
+@in_thread
+def dataset_names(services: Services, data: Mapping[str, str | None]) -> dict[str, str]:
+    """What a person called the files of a `[data]` table, by key; the path of one that was not uploaded."""
+    found = {}
+    for key, path in data.items():
+        if isinstance(path, str):
+            found[key] = path
+            with suppress(NotFound):
+                found[key] = services.files.get(Path(path).name).filename
+    return found

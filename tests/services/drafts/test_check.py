@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from strop.api.strop.rewards import NewReward, create_reward
-from strop.web.wizard.check import check
-from strop.web.wizard.draft import JobDraft, RewardPart, values_of
+from strop.services.drafts.check import check
+from strop.services.drafts.draft import JobDraft, RewardPart, values_of
 from strop.web.wizard.frame import step_of
 
 GOOD = RewardPart(name="length", source="def grade(sample, item): return 1")

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from strop.services.machine import devices
 from strop.api.services import Services
 from strop.api.sources import find_trained, is_trained
 from strop.errors import StropError
 from strop.policy.catalogue import CATALOGUE, Entry, find_entry, training_memory_gb
 from strop.policy.weights import base_of, weight_count, whole_folder
+from strop.services import models
+from strop.services.machine import devices
+from strop.services.threads import in_thread
 
 GB = 1e9
 _ROOM = 1.3
@@ -56,6 +59,25 @@ class Room:
         return "fits" if need_gb * _ROOM <= self.gb else "tight"
 
 
+@dataclass(frozen=True)
+class Offer:
+    """What a draft may start from."""
+
+    room: Room
+    catalogue: Sequence[Choice]
+    trained: Mapping[str, str]
+    """Names of models that were trained here, by what a request says."""
+
+
+@in_thread
+def offer(services: Services, chosen: str) -> Offer:
+    """What a draft may start from; `chosen` is among the trained models where it is one."""
+    names = {found.id: found.id for found in models.trained.blocking(services)}
+    if is_trained(chosen) and chosen not in names:
+        names[chosen] = label_of(services, chosen)
+    return Offer(this_machine(), catalogue(), names)
+
+
 def this_machine() -> Room:
     """The GPU with the most memory, or the machine's own memory where there is none."""
     found = devices()
@@ -68,6 +90,7 @@ def catalogue() -> list[Choice]:
     return [_known(entry) for entry in CATALOGUE.values()]
 
 
+@in_thread
 def described(services: Services, name: str) -> Choice:
     """Any model that can be named, as far as it is known."""
     entry = find_entry(name)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from strop.errors import NotFound, TooLarge
+from strop.services.drafts.book import Book
+from strop.services.drafts.draft import JobDraft
 from strop.store.db import Database, open_database
 from strop.store.drafts import Draft, DraftStore
-from strop.web.wizard.book import Book
-from strop.web.wizard.draft import JobDraft
 
 
 def renamed(draft: JobDraft, name: str) -> JobDraft:

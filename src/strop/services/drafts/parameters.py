@@ -9,8 +9,8 @@ from typing import Literal
 
 from strop.config import parse_config
 from strop.errors import ConfigError
+from strop.services.drafts.draft import TABLES
 from strop.types import Json
-from strop.web.wizard.draft import TABLES
 
 Kind = Literal["whole", "number", "choice", "switch", "list", "json"]
 

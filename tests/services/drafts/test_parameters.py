@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from strop.web.wizard.draft import JobDraft
-from strop.web.wizard.parameters import BATCH_SIZES, PARAMETERS, default_of, fault_of, value_of
+from strop.services.drafts.draft import JobDraft
+from strop.services.drafts.parameters import BATCH_SIZES, PARAMETERS, default_of, fault_of, value_of
 from strop.web.wizard.steps.tools import meant
 
 

@@ -18,13 +18,15 @@ from strop.api.openai.library import ServerLibrary
 from strop.api.openai.requests import RewardOption
 from strop.api.openai.reward_tables import reward_tables
 from strop.api.services import Services
-from strop.api.strop.datasets import RowObject, list_rows
-from strop.api.strop.trials import MAX_ANSWERS, TrialRequest, TriedRow, test_rewards
 from strop.errors import InvalidRequest, NotFound, StropError
 from strop.seeds import derive_seed
+from strop.services import datasets, reward_tests
+from strop.services.datasets import DatasetRow
+from strop.services.drafts.draft import JobDraft, Trial
+from strop.services.drafts.parameters import value_of
+from strop.services.reward_tests import MAX_ANSWERS, TrialRequest, TriedRow
+from strop.services.threads import in_thread
 from strop.types import Json
-from strop.web.wizard.draft import JobDraft, Trial
-from strop.web.wizard.parameters import value_of
 
 ROWS = 4
 MOST_ROWS = 20
@@ -51,7 +53,7 @@ class Phase(StrEnum):
 class Answers:
     """What the model said to one row."""
 
-    row: RowObject
+    row: DatasetRow
     texts: tuple[str, ...]
     prompt_tokens: int
     tokens: int
@@ -103,8 +105,8 @@ class ModelTest:
 
     async def _test(self) -> Trial:
         options = [part.option for part in self.draft.rewards]
-        await asyncio.to_thread(_load, options, self.services)
-        rows = await asyncio.to_thread(self._first_rows)
+        await _load(self.services, options)
+        rows = (await datasets.list_rows(self.services, self.draft.train, None, self.rows)).data
         if not rows:
             raise InvalidRequest("the data set holds no rows", param="training_file")
         self.wanted = len(rows) * self.samples
@@ -133,9 +135,6 @@ class ModelTest:
             prompt_tokens=sum(found.prompt_tokens for found in answers),
         )
 
-    def _first_rows(self) -> list[RowObject]:
-        return list_rows(self.draft.train, self.services, None, self.rows, "").data
-
     async def _model(self) -> tuple[str, int]:
         """Have the model in memory: under which name, and how much it takes there."""
         deployments, source = self.services.deployments, self.draft.model
@@ -149,7 +148,7 @@ class ModelTest:
             deployed = await (deployments.load(same.id) if same else deployments.create(source))
         return deployed.name, deployed.engine.memory_bytes if deployed.engine else 0
 
-    async def _answer(self, model: str, row: RowObject, place: int) -> Answers:
+    async def _answer(self, model: str, row: DatasetRow, place: int) -> Answers:
         texts = [""] * self.samples
         cut_off = 0
         usage: Mapping[str, int] = {}
@@ -163,7 +162,7 @@ class ModelTest:
         prompt_tokens, tokens = usage["prompt_tokens"], usage["completion_tokens"]
         return Answers(row, tuple(texts), prompt_tokens, tokens, cut_off, time.monotonic())
 
-    def _request(self, model: str, row: RowObject, place: int) -> dict[str, Json]:
+    def _request(self, model: str, row: DatasetRow, place: int) -> dict[str, Json]:
         values = self.draft.values
         request = {
             "model": model,
@@ -182,7 +181,7 @@ class ModelTest:
         body = TrialRequest.model_validate(
             {"rewards": options, "rows": [found.row.fields], "answers": [found.texts], "seconds": _SECONDS}
         )
-        result = await asyncio.to_thread(test_rewards, body, self.services)
+        result = await reward_tests.run(self.services, body)
         scored = result.data[0].model_copy(update={"line": found.row.line, "id": found.row.id})
         self.tried = sorted([*self.tried, scored], key=lambda row: row.line)
 
@@ -193,6 +192,7 @@ def sample_count(draft: JobDraft) -> int:
     return min(int(count), MAX_ANSWERS)
 
 
-def _load(options: Sequence[Mapping[str, Json]], services: Services) -> None:
+@in_thread
+def _load(services: Services, options: Sequence[Mapping[str, Json]]) -> None:
     """Read the rewards once, before the model is loaded for them."""
     reward_tables([RewardOption.model_validate(option) for option in options], ServerLibrary(services))

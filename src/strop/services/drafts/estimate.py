@@ -7,11 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from strop.api.openai.translate import usual_interval
+from strop.api.services import Services
+from strop.config import RewardConfig
+from strop.services import datasets
+from strop.services.drafts.draft import JobDraft
+from strop.services.drafts.parameters import value_of
+from strop.services.threads import in_thread
 from strop.types import Json
 
 # Measured on two CPU cores with the example job: the update takes so many times what sampling
 # the same answers takes. A GPU with a sampler of its own is nearer to the lower end.
 TRAINING_SHARE = 1.0
+_WORKERS = RewardConfig.model_fields["workers"].default
 
 
 @dataclass(frozen=True)
@@ -145,3 +152,40 @@ def shape_of(config: Mapping[str, Json]) -> Shape | None:
         return Shape(layers, width, int(given.get("num_key_value_heads") or heads), head_width)
     except (KeyError, TypeError, ValueError, ZeroDivisionError):
         return None
+
+
+@in_thread
+def work_of(services: Services, draft: JobDraft) -> Work:
+    """What a job has to do; blocks. NotFound for a data set that is gone, ValueError for values that cannot be."""
+    values = draft.values
+    batch, samples, epochs = (
+        int(value_of(values, key)) for key in ("train.batch_size", "train.samples_per_prompt", "train.epochs")
+    )
+    if min(batch, samples, epochs) < 1:
+        raise ValueError("at least 1 of each")
+    most, every = value_of(values, "train.max_steps"), values.get("train.eval_every")
+    held_out = datasets.get.blocking(services, draft.validation).rows or 0 if draft.validation else 0
+    return Work(
+        rows=datasets.get.blocking(services, draft.train).rows or 0,
+        batch_size=batch,
+        samples=samples,
+        epochs=epochs,
+        max_steps=None if most is None else int(most),
+        validation_rows=held_out,
+        eval_every=None if every is None else int(every),
+        eval_samples=int(value_of(values, "eval.samples")),
+        workers=min((part.limits.get("workers", _WORKERS) for part in draft.rewards), default=_WORKERS),
+    )
+
+
+def pace_of(draft: JobDraft) -> Pace | None:
+    """What the draft's test has measured; None without one, or where it was of something else."""
+    trial = draft.trial
+    if trial is None or not trial.answers or not trial.tokens or trial.of != draft.tested:
+        return None
+    seconds = [answer.seconds for row in trial.rows for answer in row.answers]
+    return Pace(
+        tokens=trial.tokens / trial.answers,
+        tokens_per_second=trial.tokens / max(trial.seconds, 0.001),
+        reward_seconds=sum(seconds) / max(len(seconds), 1),
+    )

@@ -12,8 +12,8 @@ from strop.errors import NotFound, Unavailable
 from strop.serve.answers import Answer
 from strop.serve.bodies import ChatBody
 from strop.serve.generate import Conversation, Delta, Done, Event, Finished, GenerateRequest, Started
-from strop.web.wizard.draft import RewardPart, Trial
-from strop.web.wizard.trial import ModelTest, Phase
+from strop.services.drafts.base_model_test import ModelTest, Phase
+from strop.services.drafts.draft import RewardPart, Trial
 
 COUNT = RewardPart(name="length", source="def grade(sample, item): return float(len(sample.output_text))")
 

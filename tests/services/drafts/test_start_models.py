@@ -7,7 +7,7 @@ import pytest
 
 from models import save_tiny_model
 from strop.policy.catalogue import CATALOGUE
-from strop.web.wizard.choices import Room, catalogue, described, guessed_size, this_machine
+from strop.services.drafts.start_models import Room, catalogue, described, guessed_size, this_machine
 
 
 def test_the_catalogue_tells_size_and_need() -> None:

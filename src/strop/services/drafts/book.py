@@ -11,15 +11,25 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from strop.api.services import Services
 from strop.errors import StropError
+from strop.services.drafts.base_model_test import ModelTest
+from strop.services.drafts.draft import JobDraft
 from strop.store.drafts import DraftStore, new_draft_id
-from strop.web.wizard.draft import JobDraft
-from strop.web.wizard.trial import ModelTest
 
 log = logging.getLogger("strop.server")
 
 _KEPT = 200
 """Drafts in memory that are on disk as well."""
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """A draft to go on with. Times are seconds since 1970."""
+
+    id: str
+    draft: JobDraft
+    updated_at: float
 
 
 @dataclass
@@ -37,8 +47,8 @@ class _Live:
 class Book:
     """The drafts of a server, for its event loop."""
 
-    def __init__(self, store: DraftStore) -> None:
-        self._store = store
+    def __init__(self, services: Services) -> None:
+        self._store = DraftStore(services.database)
         self._live: dict[str, _Live] = {}
         self.tests: dict[str, ModelTest] = {}
         """The newest test of each draft, while the server runs."""
@@ -60,6 +70,11 @@ class Book:
         if found.job_id is None and draft_id not in self._live:
             self._keep(draft_id, _Live(draft, draft))
         return draft, found.job_id
+
+    async def unfinished(self, limit: int) -> list[Unfinished]:
+        """Drafts that no job was made of, the one that changed last first."""
+        found = await asyncio.to_thread(self._store.list, limit)
+        return [Unfinished(one.id, JobDraft.model_validate(one.content), one.updated_at) for one in found]
 
     def draft(self, draft_id: str) -> JobDraft:
         """A draft that is open."""

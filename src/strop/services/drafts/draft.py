@@ -10,9 +10,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from strop.api.openai.reward_tables import grader_name
-from strop.api.strop.trials import TriedRow
 from strop.config import EvalConfig, LoraConfig, RunConfig, SamplingConfig, TrainConfig, WandbConfig
 from strop.jobs.job import Job
+from strop.services.reward_tests import TriedRow
 from strop.types import Json
 
 TABLES: Mapping[str, BaseModel] = {

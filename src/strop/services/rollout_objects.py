@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from strop.api.answers import Answer
+from strop.services.objects import Answer
 from strop.types import Json
 
 

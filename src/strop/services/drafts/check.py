@@ -10,12 +10,15 @@ from strop.api.openai.requests import JobRequest, RewardOption
 from strop.api.openai.reward_tables import reward_tables
 from strop.api.openai.translate import Order, translate
 from strop.api.services import Services
-from strop.api.strop.datasets import get_dataset
 from strop.errors import StropError
+from strop.services import datasets
+from strop.services.drafts.draft import JobDraft, request_of
+from strop.services.drafts.parameters import PARAMETERS, fault_of
+from strop.services.field_errors import faults
+from strop.services.threads import in_thread
 from strop.types import Json
-from strop.web.faults import faults
-from strop.web.wizard.draft import JobDraft, request_of
-from strop.web.wizard.parameters import PARAMETERS, fault_of
+
+_dataset = datasets.get.blocking
 
 
 @dataclass(frozen=True)
@@ -29,14 +32,15 @@ class Checked:
     order: Order | None = None
 
 
-def check(draft: JobDraft, services: Services) -> Checked:
+@in_thread
+def check(services: Services, draft: JobDraft) -> Checked:
     """Look at every part of a draft, so that each fault stands at its field. Creates nothing."""
     library = ServerLibrary(services)
     found: dict[str, str] = {}
     _note(found, "model", "choose a model", draft.model, lambda: library.model(draft.model))
     for field, dataset in (("training_file", draft.train), ("validation_file", draft.validation)):
         if dataset or field == "training_file":
-            _note(found, field, "choose a data set", dataset, lambda: get_dataset(dataset, services))  # noqa: B023
+            _note(found, field, "choose a data set", dataset, lambda: _dataset(services, dataset))  # noqa: B023
     if draft.validation and draft.validation == draft.train:
         found["validation_file"] = "this is the training data set; choose another one"
     for key, value in draft.values.items():
@@ -46,15 +50,15 @@ def check(draft: JobDraft, services: Services) -> Checked:
     if found:
         return Checked(found)
     try:
-        request = request_of(draft, lambda dataset: get_dataset(dataset, services).file_id, usual_name(draft, services))
+        request = request_of(draft, lambda dataset: _dataset(services, dataset).file_id, usual_name(services, draft))
         return Checked({}, request, translate(JobRequest.model_validate(request), draft.seed, library))
     except (StropError, ValueError) as error:
         return Checked(faults(error))
 
 
-def usual_name(draft: JobDraft, services: Services) -> str:
+def usual_name(services: Services, draft: JobDraft) -> str:
     """What a job is called by default: after its data set."""
-    dataset = get_dataset(draft.train, services)
+    dataset = _dataset(services, draft.train)
     plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in dataset.name.lower())
     return "-".join(filter(None, plain.split("-"))) or "job"
 

@@ -8,7 +8,7 @@ import pytest
 from strop.api.openai.creation import create_job
 from strop.api.openai.requests import JobRequest
 from strop.jobs.job import Job
-from strop.web.wizard.draft import JobDraft, RewardPart, draft_of_job, request_of
+from strop.services.drafts.draft import JobDraft, RewardPart, draft_of_job, request_of
 
 GRADER = {
     "type": "string_check",

@@ -19,9 +19,9 @@ from strop.api.openai.creation import create_job, write_files
 from strop.api.openai.requests import JobRequest
 from strop.config import anchored, read_config
 from strop.rewards.load import load_reward
-from strop.web.wizard.check import Checked, check
-from strop.web.wizard.draft import RewardPart
-from strop.web.wizard.export import as_curl, as_python, as_toml
+from strop.services.drafts.check import Checked, check
+from strop.services.drafts.draft import RewardPart
+from strop.services.drafts.export import as_curl, as_python, as_toml
 
 SOURCE = '''"""It's a "reward" with \\\\ and 'quotes'."""
 
