@@ -10,9 +10,9 @@ from typing import Any
 from openai import OpenAI
 
 from run_folders import new_run
-from strop.api.services import Services
 from strop.jobs.job import Job
 from strop.jobs.states import JobStatus
+from strop.services.container import Services
 from strop.store.checkpoints import CheckpointStore
 from strop.store.rundir import RunDir, RunState
 from strop.store.tables import jobs

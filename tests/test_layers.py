@@ -8,8 +8,9 @@ uses    train evals                             on parts and rollout
         jobs                                    on data and store
         serve                                   on http and policy
         insight                                 on store
-fronts  api                                     on parts and uses, but not on models
-        web                                     on api
+        services                                on parts and uses, but not on models
+fronts  api                                     on services
+        web                                     on services
 roots   worker app cli                          on everything below
 """
 
@@ -37,10 +38,11 @@ ALLOWED: Mapping[str, frozenset[str]] = {
     "jobs": CORE | {"data", "store"},
     "serve": CORE | {"http", "policy"},
     "insight": CORE | {"store"},
-    "api": CORE | PARTS | {"rollout", "evals", "jobs", "serve", "insight"},
-    "web": CORE | PARTS | {"rollout", "evals", "jobs", "serve", "api", "insight"},
+    "services": CORE | PARTS | {"rollout", "evals", "jobs", "serve", "insight"},
+    "api": CORE | PARTS | {"rollout", "evals", "jobs", "serve", "insight", "services"},
+    "web": CORE | {"data", "insight", "jobs", "rewards", "services"},
     "worker": CORE | PARTS | {"rollout", "train", "evals", "serve"},
-    "app": CORE | PARTS | {"evals", "jobs", "serve", "api", "insight", "web"},
+    "app": CORE | PARTS | {"evals", "jobs", "serve", "services", "api", "insight", "web"},
     "cli": CORE | PARTS | {"evals", "jobs", "worker", "app"},
     "": frozenset(),
     "__main__": frozenset({"cli"}),

@@ -27,11 +27,9 @@ from fastapi import FastAPI
 
 from strop import __version__
 from strop.api.app import create_app
-from strop.api.deployments import Deployments
 from strop.api.guard import is_loopback
 from strop.api.openai.results import ResultFiles
 from strop.api.readiness import Readiness
-from strop.api.services import Services, Settings
 from strop.data.rows import count_rows
 from strop.errors import ServerError
 from strop.jobs.evaluating import EvaluationRunner
@@ -40,6 +38,8 @@ from strop.jobs.launcher import LocalLauncher
 from strop.jobs.queue import JobQueue
 from strop.jobs.runner import Runner
 from strop.serve.supervisor import EngineProcess
+from strop.services.container import Services, Settings
+from strop.services.deployments import Deployments
 from strop.store.datafolder import DataFolder
 from strop.store.db import Database, open_database
 from strop.store.files import write_atomic

@@ -7,9 +7,9 @@ import pytest
 from strop.web.catalogues import all_datasets, dataset_of_file, named_freely, sample_dataset, samples
 
 from served import services
-from strop.api.services import Services
 from strop.api.strop.datasets import NewDataset, SplitRequest, create_dataset, split_dataset
 from strop.errors import NotFound
+from strop.services.container import Services
 from strop.store.names import MAX_NAME
 
 

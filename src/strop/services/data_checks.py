@@ -7,16 +7,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from strop.api.lengths import PromptLengths, prompt_lengths
-from strop.api.services import Services
-from strop.api.sources import find_trained, is_trained
 from strop.data.rows import DataReport, check_rows
 from strop.errors import ModelError, StropError
 from strop.http.bodies import Body
 from strop.policy.installed import installed_folder
+from strop.services.container import Services
 from strop.services.datasets import path_of
 from strop.services.objects import Answer
+from strop.services.prompt_lengths import PromptLengths, prompt_lengths
 from strop.services.threads import in_thread
+from strop.services.trained import find_trained, is_trained
 from strop.types import Json
 
 _QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)

@@ -11,13 +11,13 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
-from strop.api.services import Services
 from strop.data.rows import load_rows
 from strop.data.samples.sample_sets import SAMPLES, Sample, Split, find_sample
 from strop.data.split import held_out_lines
 from strop.errors import Conflict, InvalidRequest, StropError
 from strop.http.bodies import Body
 from strop.rewards.presets.index import find_preset
+from strop.services.container import Services
 from strop.services.objects import Answer, Deleted, Page, page
 from strop.services.rowpages import read_page
 from strop.services.threads import in_thread

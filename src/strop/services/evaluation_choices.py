@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from strop.api.services import Services
 from strop.errors import NotFound
 from strop.services import datasets, jobs
+from strop.services.container import Services
 from strop.services.datasets import MANY
 from strop.services.threads import in_thread
 from strop.store.rewards import RewardStore

@@ -11,18 +11,18 @@ from typing import Annotated, Any, Literal
 import sqlalchemy as sa
 from pydantic import Field, WithJsonSchema
 
-from strop.api.openai.library import ServerLibrary
-from strop.api.openai.requests import RewardOption
-from strop.api.openai.reward_tables import reward_tables
-from strop.api.services import Services
-from strop.api.sources import find_trained, is_trained
 from strop.config import EnvironmentConfig, EvalConfig, SamplingConfig
 from strop.errors import ConfigError, InvalidRequest, NotFound
 from strop.evals.spec import EvaluationSpec, Target, evaluation_config
 from strop.http.bodies import Body
 from strop.jobs.environment import public_environment
 from strop.jobs.evaluations import NewEvaluation
+from strop.services.container import Services
+from strop.services.job_request import RewardOption
 from strop.services.providers import check_address
+from strop.services.reward_tables import reward_tables
+from strop.services.server_library import ServerLibrary
+from strop.services.trained import find_trained, is_trained
 from strop.store.datasets import DatasetStore
 from strop.store.files import write_atomic
 from strop.store.providers import ProviderStore

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from strop.api.services import Services
 from strop.config import EnvironmentConfig
 from strop.errors import InvalidRequest
 from strop.evals.report import RowResult, compare, report
 from strop.jobs.evaluations import Evaluation, EvaluationStatus
+from strop.services.container import Services
 from strop.services.evaluation_objects import (
     ComparisonFigures,
     ComparisonObject,

@@ -8,10 +8,10 @@ from typing import Literal
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from strop.api.services import Services
 from strop.insight.doctor import METRICS, diagnose
 from strop.insight.findings import Curves, Finding, Severity
 from strop.insight.trend import Curve
+from strop.services.container import Services
 from strop.services.objects import Answer
 from strop.services.threads import in_thread
 from strop.store import queries

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from strop.api.openai.creation import create_job
-from strop.api.openai.requests import JobRequest
-from strop.api.services import Services
 from strop.data.samples.sample_sets import Split, find_sample
 from strop.jobs.job import Job
 from strop.rewards.presets.index import find_preset
+from strop.services.container import Services
+from strop.services.job_creation import create_job
+from strop.services.job_request import JobRequest
 from strop.services.threads import in_thread
 from strop.store import queries
 from strop.types import Json

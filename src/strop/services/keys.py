@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from strop.api.services import Services
 from strop.http.bodies import Body
+from strop.services.container import Services
 from strop.services.threads import in_thread
 from strop.store import keys
 from strop.store.keys import MAX_NAME

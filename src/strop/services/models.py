@@ -9,15 +9,15 @@ from typing import Literal
 import sqlalchemy as sa
 from pydantic import BaseModel, Field
 
-from strop.api.deployments import Deployment
-from strop.api.services import Services
-from strop.api.sources import checkpoint_name, find_trained, is_trained
 from strop.errors import InvalidRequest, NotFound
 from strop.jobs.job import Job
 from strop.policy.catalogue import CATALOGUE, Entry, find_entry
 from strop.policy.installed import installed_folder
 from strop.policy.weights import whole_folder
+from strop.services.container import Services
+from strop.services.deployments import Deployment
 from strop.services.threads import in_thread
+from strop.services.trained import checkpoint_name, find_trained, is_trained
 from strop.store.tables import checkpoints, jobs, runs
 
 _OWNER = "strop"

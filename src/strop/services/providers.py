@@ -6,7 +6,6 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from strop.api.services import Services
 from strop.endpoints.addresses import check_url
 from strop.endpoints.client import model_names
 from strop.endpoints.server import Server
@@ -14,6 +13,7 @@ from strop.endpoints.transport import guarded_http
 from strop.errors import InvalidRequest, NotFound
 from strop.evals.spec import check_endpoint
 from strop.http.bodies import Body
+from strop.services.container import Services
 from strop.services.threads import in_thread
 from strop.store import providers
 from strop.store.providers import ProviderStore

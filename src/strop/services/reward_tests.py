@@ -13,11 +13,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from strop.api.openai.library import ServerLibrary
-from strop.api.openai.requests import RewardOption
-from strop.api.openai.reward_tables import reward_tables
-from strop.api.services import Services
-from strop.api.trial import Case, try_rewards
 from strop.config import RewardConfig
 from strop.data.faults import Refused
 from strop.data.rows import build_row
@@ -25,9 +20,14 @@ from strop.data.strict_json import parse_object
 from strop.errors import InvalidRequest
 from strop.http.bodies import Body
 from strop.jobs.environment import needed_secrets, public_environment
+from strop.services.container import Services
 from strop.services.datasets import path_of
+from strop.services.job_request import RewardOption
 from strop.services.objects import Answer
+from strop.services.reward_tables import reward_tables
 from strop.services.rowpages import read_page
+from strop.services.scoring import Case, try_rewards
+from strop.services.server_library import ServerLibrary
 from strop.services.threads import in_thread
 from strop.types import Json, Row
 

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from strop.api.services import Services
 from strop.data.samples.sample_sets import find_sample
 from strop.errors import InvalidRequest
 from strop.http.bodies import Body
 from strop.rewards.graders.parse import parse_grader
 from strop.rewards.presets.index import Preset, find_preset, presets
+from strop.services.container import Services
 from strop.services.datasets import named_freely
 from strop.services.objects import Answer, Deleted, Page, page
 from strop.services.threads import in_thread

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from strop.api.services import Services
+from strop.services.container import Services
 from strop.services.threads import in_thread
 from strop.store import queries
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from strop.api.services import Services
+from strop.services.container import Services
 from strop.services.objects import Answer
 from strop.services.threads import in_thread
 from strop.store.filetree import Entry, FileTree

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from strop.api.services import Services
 from strop.errors import NotFound, StropError
 from strop.jobs.job import Job
+from strop.services.container import Services
 from strop.services.threads import in_thread
 from strop.store import queries
 from strop.store.checkpoints import read_checkpoint

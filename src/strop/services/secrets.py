@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from strop.api.services import Services
+from strop.services.container import Services
 from strop.services.threads import in_thread
 from strop.store import secrets
 

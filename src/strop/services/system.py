@@ -10,8 +10,8 @@ import psutil
 from pydantic import BaseModel, Field
 
 from strop import __version__
-from strop.api.services import Services
 from strop.services import machine
+from strop.services.container import Services
 from strop.services.threads import in_thread
 
 

@@ -9,7 +9,7 @@ from nicegui import app as pages
 from nicegui import ui
 from nicegui.storage import Storage
 
-from strop.api.services import Services
+from strop.services.container import Services
 from strop.web.context import provide
 from strop.web.login import add_login
 from strop.web.pages import (

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from models import save_tiny_model
-from strop.api.services import Services
 from strop.data.samples.sample_sets import SAMPLES
+from strop.services.container import Services
 from strop.store.tables import jobs
 
 

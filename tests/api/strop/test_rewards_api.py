@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from strop.api.services import Services
 from strop.rewards.presets.index import presets
+from strop.services.container import Services
 from strop.store.tables import jobs
 
 CODE = "def grade(sample, item):\n    return 1.0\n"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pytest
 
 from served import services
-from strop.api.services import Services
 from strop.api.strop.datasets import NewDataset, create_dataset
+from strop.services.container import Services
 from strop.services.drafts.draft import JobDraft, RewardPart
 
 GRADE = "def grade(sample, item):\n    return float(len(sample.output_text))\n"

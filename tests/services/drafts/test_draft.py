@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from strop.api.openai.creation import create_job
-from strop.api.openai.requests import JobRequest
 from strop.jobs.job import Job
 from strop.services.drafts.draft import JobDraft, RewardPart, draft_of_job, request_of
+from strop.services.job_creation import create_job
+from strop.services.job_request import JobRequest
 
 GRADER = {
     "type": "string_check",

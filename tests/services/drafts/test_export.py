@@ -15,13 +15,13 @@ import httpx
 import pytest
 
 from served import served
-from strop.api.openai.creation import create_job, write_files
-from strop.api.openai.requests import JobRequest
 from strop.config import anchored, read_config
 from strop.rewards.load import load_reward
 from strop.services.drafts.check import Checked, check
 from strop.services.drafts.draft import RewardPart
 from strop.services.drafts.export import as_curl, as_python, as_toml
+from strop.services.job_creation import create_job, write_files
+from strop.services.job_request import JobRequest
 
 SOURCE = '''"""It's a "reward" with \\\\ and 'quotes'."""
 

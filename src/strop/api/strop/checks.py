@@ -8,8 +8,8 @@ from pathlib import Path
 from fastapi import APIRouter, UploadFile
 
 from strop.api.dependencies import Provided
-from strop.api.services import Settings
 from strop.services import data_checks
+from strop.services.container import Settings
 from strop.services.data_checks import Check, CheckReport
 
 router = APIRouter()

@@ -14,10 +14,10 @@ from sqlalchemy import Connection
 
 from strop.api.answers import Answer
 from strop.api.dependencies import Provided
-from strop.api.services import Services
 from strop.errors import RunError
 from strop.policy.installed import installed_folder
 from strop.policy.tokens import token_texts
+from strop.services.container import Services
 from strop.services.rollout_objects import RolloutFields, SegmentObject, Token, segments_of_line
 from strop.store import queries
 from strop.store.rollout_lines import upgraded

@@ -14,17 +14,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from strop.api.openai.library import ServerLibrary
-from strop.api.openai.requests import RewardOption
-from strop.api.openai.reward_tables import reward_tables
-from strop.api.services import Services
 from strop.errors import InvalidRequest, NotFound, StropError
 from strop.seeds import derive_seed
 from strop.services import datasets, reward_tests
+from strop.services.container import Services
 from strop.services.datasets import DatasetRow
 from strop.services.drafts.draft import JobDraft, Trial
 from strop.services.drafts.parameters import value_of
+from strop.services.job_request import RewardOption
+from strop.services.reward_tables import reward_tables
 from strop.services.reward_tests import MAX_ANSWERS, TrialRequest, TriedRow
+from strop.services.server_library import ServerLibrary
 from strop.services.threads import in_thread
 from strop.types import Json
 

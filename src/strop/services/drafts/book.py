@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from strop.api.services import Services
 from strop.errors import StropError
+from strop.services.container import Services
 from strop.services.drafts.base_model_test import ModelTest
 from strop.services.drafts.draft import JobDraft
 from strop.store.drafts import DraftStore, new_draft_id

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from strop.api.openai.library import ServerLibrary
-from strop.api.openai.requests import JobRequest, RewardOption
-from strop.api.openai.reward_tables import reward_tables
-from strop.api.openai.translate import Order, translate
-from strop.api.services import Services
 from strop.errors import StropError
 from strop.services import datasets
+from strop.services.container import Services
 from strop.services.drafts.draft import JobDraft, request_of
 from strop.services.drafts.parameters import PARAMETERS, fault_of
 from strop.services.field_errors import faults
+from strop.services.job_order import Order, translate
+from strop.services.job_request import JobRequest, RewardOption
+from strop.services.reward_tables import reward_tables
+from strop.services.server_library import ServerLibrary
 from strop.services.threads import in_thread
 from strop.types import Json
 

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from strop.api.openai.reward_tables import grader_name
 from strop.config import EvalConfig, LoraConfig, RunConfig, SamplingConfig, TrainConfig, WandbConfig
 from strop.jobs.job import Job
+from strop.services.reward_tables import grader_name
 from strop.services.reward_tests import TriedRow
 from strop.types import Json
 

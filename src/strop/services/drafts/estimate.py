@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from strop.api.openai.translate import usual_interval
-from strop.api.services import Services
 from strop.config import RewardConfig
 from strop.services import datasets
+from strop.services.container import Services
 from strop.services.drafts.draft import JobDraft
 from strop.services.drafts.parameters import value_of
+from strop.services.job_order import usual_interval
 from strop.services.threads import in_thread
 from strop.types import Json
 

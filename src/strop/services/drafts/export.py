@@ -8,8 +8,8 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from strop.api.openai.translate import Order
 from strop.config import anchored, dump_config
+from strop.services.job_order import Order
 from strop.types import Json
 
 _PATH = "/v1/fine_tuning/jobs"

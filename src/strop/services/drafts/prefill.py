@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from strop.api.services import Services
 from strop.errors import NotFound
 from strop.services import datasets, rewards
+from strop.services.container import Services
 from strop.services.drafts.draft import JobDraft, RewardPart, draft_of_job
 from strop.services.reward_names import reward_name
 from strop.services.threads import in_thread

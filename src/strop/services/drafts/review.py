@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from strop.api.openai.creation import write_files
-from strop.api.services import Services
 from strop.errors import StropError
 from strop.policy.weights import base_of, whole_folder
 from strop.services import datasets
+from strop.services.container import Services
 from strop.services.drafts.check import Checked, usual_name
 from strop.services.drafts.draft import JobDraft
 from strop.services.drafts.estimate import Memory, estimate, memory, pace_of, shape_of, work_of
 from strop.services.drafts.export import as_curl, as_python, as_toml
 from strop.services.drafts.parameters import MAIN, PARAMETERS, value_of
 from strop.services.drafts.start_models import GB, described, folder_of, label_of, this_machine
+from strop.services.job_creation import write_files
 from strop.services.numbers import clock, size
 from strop.services.threads import in_thread
 from strop.types import Json

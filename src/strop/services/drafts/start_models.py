@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from strop.api.services import Services
-from strop.api.sources import find_trained, is_trained
 from strop.errors import StropError
 from strop.policy.catalogue import CATALOGUE, Entry, find_entry, training_memory_gb
 from strop.policy.weights import base_of, weight_count, whole_folder
 from strop.services import models
+from strop.services.container import Services
 from strop.services.machine import devices
 from strop.services.threads import in_thread
+from strop.services.trained import find_trained, is_trained
 
 GB = 1e9
 _ROOM = 1.3

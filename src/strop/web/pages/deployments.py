@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 from nicegui import ui
 
-from strop.api.deployments import Deployment
 from strop.errors import StropError
 from strop.services import models
+from strop.services.deployments import Deployment
 from strop.services.numbers import size
 from strop.web.context import services
 from strop.web.theme import badge, button, confirm, failed, page, since, tag, tag_text, text

@@ -10,13 +10,13 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
-from strop.api.loading import Loader, ModelEngine
-from strop.api.placement import Place, deployable, on_demand
-from strop.api.sources import is_trained
 from strop.errors import InvalidRequest, NotFound, StropError
 from strop.jobs.queue import JobQueue
 from strop.serve.client import CHAT
 from strop.serve.state import EngineState, ModelState
+from strop.services.loading import Loader, ModelEngine
+from strop.services.placement import Place, deployable, on_demand
+from strop.services.trained import is_trained
 from strop.store.datafolder import DataFolder
 from strop.store.deployments import DeploymentStore, StoredDeployment
 from strop.store.names import checked_name

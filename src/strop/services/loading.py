@@ -8,10 +8,10 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from strop.api.placement import follow, template_of
 from strop.errors import Conflict, StropError
 from strop.jobs.queue import JobQueue
 from strop.serve.state import EngineState, ModelState
+from strop.services.placement import follow, template_of
 from strop.store.datafolder import DataFolder
 from strop.store.deployments import DeploymentStore, StoredDeployment
 from strop.types import Json

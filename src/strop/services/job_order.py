@@ -13,17 +13,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from strop.api.openai.requests import (
+from strop.config import RunConfig, TrainConfig, parse_config
+from strop.envs.registry import open_environment
+from strop.errors import ConfigError, InvalidRequest
+from strop.services.job_request import (
     Hyperparameters,
     Integration,
     JobRequest,
     Reinforcement,
     StropOptions,
 )
-from strop.api.openai.reward_tables import RewardLibrary, grader_tables, reward_tables
-from strop.config import RunConfig, TrainConfig, parse_config
-from strop.envs.registry import open_environment
-from strop.errors import ConfigError, InvalidRequest
+from strop.services.reward_tables import RewardLibrary, grader_tables, reward_tables
 
 _TABLES = ("sampling", "train", "lora", "environment", "eval", "wandb")
 _EVALUATIONS = 10

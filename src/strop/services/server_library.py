@@ -8,13 +8,13 @@ from contextlib import contextmanager
 
 import sqlalchemy as sa
 
-from strop.api.openai.reward_tables import RewardSource
-from strop.api.openai.translate import DataFile, StartModel
-from strop.api.services import Services
-from strop.api.sources import find_trained, is_trained
 from strop.errors import InvalidRequest, NotFound, ServerError
 from strop.policy.catalogue import find_entry
 from strop.policy.installed import chat_template, installed_folder
+from strop.services.container import Services
+from strop.services.job_order import DataFile, StartModel
+from strop.services.reward_tables import RewardSource
+from strop.services.trained import find_trained, is_trained
 from strop.store.rewards import FUNCTION, RewardStore
 from strop.store.tables import deployments, rewards
 from strop.store.uploads import ROWS

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from strop.api.openai.requests import RewardOption
 from strop.config import REWARD_NAME
 from strop.errors import InvalidRequest
 from strop.rewards.graders.parse import parse_grader
+from strop.services.job_request import RewardOption
 
 _LIMITS = ("timeout_s", "env", "workers", "memory_mb")
 _GRADER_SECONDS = 120.0

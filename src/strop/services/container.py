@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from strop.api.deployments import Deployments
 from strop.jobs.evaluations import EvaluationQueue
 from strop.jobs.queue import JobQueue
 from strop.serve.supervisor import EngineProcess
+from strop.services.deployments import Deployments
 from strop.store.datafolder import DataFolder
 from strop.store.db import Database
 from strop.store.ingest import Ingester

@@ -14,19 +14,20 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from strop.api.openai.job_object import PRIVATE, sent
-from strop.api.openai.library import ServerLibrary
-from strop.api.openai.requests import JobRequest
-from strop.api.openai.translate import Order, translate
-from strop.api.services import Services
 from strop.config import RunConfig
 from strop.errors import InvalidRequest
 from strop.http.errors import param_of
 from strop.jobs.fork import keep_weights
 from strop.jobs.job import Job, NewEvent, NewJob
+from strop.services.container import Services
+from strop.services.job_order import Order, translate
+from strop.services.job_request import JobRequest
+from strop.services.server_library import ServerLibrary
 from strop.store.files import write_atomic
 from strop.types import Json
 
+PRIVATE = "_"
+"""Begins the keys of `Job.request` that are not the client's."""
 KEY = f"{PRIVATE}key"
 """In `Job.request`: name of the key that the request came with."""
 _REPEATED_S = 600.0
@@ -60,6 +61,11 @@ def changed(job: Job, changes: Mapping[str, Any]) -> JobRequest:
         unknown = (fault["ctx"]["key"],) if fault["type"] == "unknown_key" else ()
         param = param_of(("changes", *fault["loc"], *unknown))
         raise InvalidRequest(f"{param}: {fault['msg']}", param=param) from None
+
+
+def sent(job: Job) -> dict[str, Json]:
+    """The request that made a job, as the client sent it."""
+    return {key: value for key, value in job.request.items() if not key.startswith(PRIVATE)}
 
 
 def _merged(tables: Mapping[str, Json], changes: Mapping[str, Json]) -> dict[str, Json]:

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from strop.api.sources import find_trained, is_trained
 from strop.errors import ConfigError, ModelError, NotFound, RunError
 from strop.jobs.queue import JobQueue
 from strop.policy.catalogue import find_entry
 from strop.policy.weights import whole_folder
+from strop.services.trained import find_trained, is_trained
 from strop.store.checkpoints import MANIFEST
 from strop.store.datafolder import DataFolder
 from strop.store.deployments import StoredDeployment
