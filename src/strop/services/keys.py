@@ -57,6 +57,12 @@ def create(services: Services, name: str) -> CreatedKey:
 
 
 @in_thread
+def knows(services: Services, text: str) -> bool:
+    """Whether the text is that of a key that was not revoked."""
+    return services.keys.verify(text) is not None
+
+
+@in_thread
 def revoke(services: Services, key_id: str) -> Key:
     """End a key for good; it stays in the list. NotFound for an unknown one."""
     return Key.of(services.keys.revoke(key_id))

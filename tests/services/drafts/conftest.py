@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import pytest
 
 from served import services
-from strop.api.strop.datasets import NewDataset, create_dataset
+from strop.services import datasets
 from strop.services.container import Services
+from strop.services.datasets import NewDataset
 from strop.services.drafts.draft import JobDraft, RewardPart
 
 GRADE = "def grade(sample, item):\n    return float(len(sample.output_text))\n"
@@ -33,6 +34,6 @@ class Place:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     with services(tmp_path_factory.mktemp("server") / "data") as found:
-        train = create_dataset(NewDataset(sample="maths"), found)
-        validation = create_dataset(NewDataset(sample="maths", split="validation"), found)
+        train = datasets.create.blocking(found, NewDataset(sample="maths"))
+        validation = datasets.create.blocking(found, NewDataset(sample="maths", split="validation"))
         yield Place(found, train.id, validation.id)

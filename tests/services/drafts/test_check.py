@@ -5,20 +5,21 @@ from typing import Any
 
 import pytest
 
-from strop.api.strop.rewards import NewReward, create_reward
+from strop.services import rewards
 from strop.services.drafts.check import check
 from strop.services.drafts.draft import JobDraft, RewardPart, values_of
+from strop.services.rewards import NewReward
 from strop.web.wizard.frame import step_of
 
 GOOD = RewardPart(name="length", source="def grade(sample, item): return 1")
 
 
 def faults(place: Any, **values: Any) -> dict[str, str]:
-    return dict(check(place.draft(**values), place.services).faults)
+    return dict(check.blocking(place.services, place.draft(**values)).faults)
 
 
 def test_a_draft_that_nothing_is_wrong_with_is_a_job(place: Any) -> None:
-    found = check(place.draft(values={"train.epochs": 2}), place.services)
+    found = check.blocking(place.services, place.draft(values={"train.epochs": 2}))
     assert found.faults == {}
     assert found.request is not None and found.order is not None
     assert found.order.config.train.epochs == 2
@@ -27,7 +28,7 @@ def test_a_draft_that_nothing_is_wrong_with_is_a_job(place: Any) -> None:
 
 
 def test_an_empty_draft_says_what_is_missing_and_where(place: Any) -> None:
-    found = check(JobDraft(), place.services)
+    found = check.blocking(place.services, JobDraft())
     assert {name: step_of(name) for name in found.faults} == {
         "model": "model",
         "training_file": "dataset",
@@ -96,9 +97,11 @@ def test_all_faults_are_found_at_once(place: Any) -> None:
 
 
 def test_a_reward_of_the_library_is_one_by_its_id(place: Any) -> None:
-    stored = create_reward(NewReward(name="stored", python="def grade(sample, item): return 1", env=[]), place.services)
+    stored = rewards.create.blocking(
+        place.services, NewReward(name="stored", python="def grade(sample, item): return 1", env=[])
+    )
     part = RewardPart(name="mine", kind="stored", reward=stored.id, version=1)
-    found = check(place.draft(rewards=(part,)), place.services)
+    found = check.blocking(place.services, place.draft(rewards=(part,)))
     assert found.order is not None
     assert found.order.config.rewards[0].source == f"rewards/{stored.id}/1/reward.py:grade"
     missing = part.model_copy(update={"version": 9})
@@ -107,14 +110,16 @@ def test_a_reward_of_the_library_is_one_by_its_id(place: Any) -> None:
 
 def test_a_cloned_job_has_no_faults(place: Any) -> None:
     values = {"eval.samples": 4, "train.eval_every": 2, "train.max_steps": 4, "sampling.max_prompt_tokens": 64}
-    found = check(place.draft(values=values), place.services)
+    found = check.blocking(place.services, place.draft(values=values))
     assert found.order is not None, found.faults
     assert found.order.config.eval.temperature == 1.0  # several answers that are all the same would tell nothing
-    again = check(place.draft(values=values_of(found.order.config)), place.services)
+    again = check.blocking(place.services, place.draft(values=values_of(found.order.config)))
     assert again.order is not None, again.faults
     assert again.order.config == found.order.config
 
 
 def test_a_request_can_be_sent(place: Any) -> None:
-    found = check(place.draft(values={"sampling.stop": ["a", "b"], "train.learning_rate": 1e-5}), place.services)
+    found = check.blocking(
+        place.services, place.draft(values={"sampling.stop": ["a", "b"], "train.learning_rate": 1e-5})
+    )
     assert json.loads(json.dumps(found.request)) == found.request

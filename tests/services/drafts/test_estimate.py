@@ -3,11 +3,10 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from strop.api.strop.trials import AnswerObject, TriedRow
-from strop.services.drafts.work import pace_of
 
 from strop.services.drafts.draft import JobDraft, Trial
-from strop.services.drafts.estimate import Pace, Shape, Work, estimate, memory, shape_of
+from strop.services.drafts.estimate import Pace, Shape, Work, estimate, memory, pace_of, shape_of
+from strop.services.reward_tests import AnswerObject, TriedRow
 
 WORK = Work(rows=10, batch_size=4, samples=8, epochs=2)
 PACE = Pace(tokens=20, tokens_per_second=100, reward_seconds=0.01)

@@ -46,7 +46,9 @@ def checked(place: Any) -> Checked:
         RewardPart(name="judge", kind="grader", source=json.dumps(GRADER)),
     )
     place.services.secrets.set("A_KEY", "secret")
-    found = check(place.draft(rewards=rewards, values=VALUES, carried={"metadata": {"team": "a's"}}), place.services)
+    found = check.blocking(
+        place.services, place.draft(rewards=rewards, values=VALUES, carried={"metadata": {"team": "a's"}})
+    )
     assert found.faults == {}
     return found
 

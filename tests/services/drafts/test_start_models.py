@@ -46,15 +46,15 @@ def test_a_size_by_the_name(name: str, size: float | None) -> None:
 
 def test_a_folder_is_counted(place: Any, tmp_path: Path) -> None:
     folder = save_tiny_model("llama", tmp_path / "model")
-    found = described(place.services, str(folder))
+    found = described.blocking(place.services, str(folder))
     assert found.here and not found.guessed
     assert found.parameters is not None and 0 < found.parameters < 0.001
 
 
 def test_a_model_that_is_not_here_is_guessed(place: Any) -> None:
-    found = described(place.services, "org/model-7b")
+    found = described.blocking(place.services, "org/model-7b")
     assert (found.here, found.guessed, found.parameters) == (False, True, 7.0)
 
 
 def test_a_checkpoint_that_is_gone_is_still_named(place: Any) -> None:
-    assert described(place.services, "ftckpt_gone").parameters is None
+    assert described.blocking(place.services, "ftckpt_gone").parameters is None

@@ -47,8 +47,13 @@ class _Live:
 class Book:
     """The drafts of a server, for its event loop."""
 
-    def __init__(self, services: Services) -> None:
-        self._store = DraftStore(services.database)
+    @classmethod
+    def of(cls, services: Services) -> Book:
+        """The book over the drafts of a server's database."""
+        return cls(DraftStore(services.database))
+
+    def __init__(self, store: DraftStore) -> None:
+        self._store = store
         self._live: dict[str, _Live] = {}
         self.tests: dict[str, ModelTest] = {}
         """The newest test of each draft, while the server runs."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -17,7 +17,7 @@ from strop.services.drafts.draft import JobDraft
 from strop.services.drafts.estimate import Memory, estimate, memory, pace_of, shape_of, work_of
 from strop.services.drafts.export import as_curl, as_python, as_toml
 from strop.services.drafts.parameters import MAIN, PARAMETERS, value_of
-from strop.services.drafts.start_models import GB, described, folder_of, label_of, this_machine
+from strop.services.drafts.start_models import GB, Fit, described, folder_of, label_of, this_machine
 from strop.services.job_creation import write_files
 from strop.services.numbers import clock, size
 from strop.services.threads import in_thread
@@ -150,7 +150,8 @@ def _memory(services: Services, draft: JobDraft) -> Iterator[tuple[str, Tone]]:
     if found:
         told += f", plus {size(found.cache)} for sampling or {size(found.activations)} for activations"
     fit = room.fit(total / GB)
-    yield f"{told}.", {"too large": "bad", "tight": "warn"}.get(fit, "")
+    tones: Mapping[Fit, Tone] = {"too large": "bad", "tight": "warn"}
+    yield f"{told}.", tones.get(fit, "")
     if fit == "too large":
         yield (
             "This exceeds the available memory. Use LoRA or a smaller model, or lower Micro-batch tokens or Max "

@@ -57,7 +57,7 @@ async def _show(address: Address) -> None:
 def book() -> Book:
     """The drafts of this server."""
     if not hasattr(app.state, "drafts"):
-        app.state.drafts = Book(services())
+        app.state.drafts = Book.of(services())
         app.on_shutdown(app.state.drafts.close)
     return app.state.drafts  # type: ignore[no-any-return]
 
