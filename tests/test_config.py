@@ -102,7 +102,7 @@ def test_a_configuration_cannot_be_changed() -> None:
 def test_every_setting_says_what_it_does() -> None:
     for table in (RunConfig, *map(type, (value for _, value in parse_config(tables(lora={}))))):
         for name, field in getattr(table, "model_fields", {}).items():
-            is_table = name in ("data", "rewards", "sampling", "train", "lora", "eval", "wandb")
+            is_table = name in ("data", "rewards", "sampling", "train", "lora", "environment", "eval", "wandb")
             assert is_table or field.description, f"{table.__name__}.{name}"
 
 
