@@ -40,7 +40,7 @@ ALLOWED: Mapping[str, frozenset[str]] = {
     "insight": CORE | {"store"},
     "services": CORE | PARTS | {"rollout", "evals", "jobs", "serve", "insight"},
     "api": CORE | PARTS | {"rollout", "evals", "jobs", "serve", "insight", "services"},
-    "web": CORE | {"data", "insight", "jobs", "rewards", "services"},
+    "web": CORE | {"api", "data", "insight", "jobs", "rewards", "services"},
     "worker": CORE | PARTS | {"rollout", "train", "evals", "serve"},
     "app": CORE | PARTS | {"evals", "jobs", "serve", "services", "api", "insight", "web"},
     "cli": CORE | PARTS | {"evals", "jobs", "worker", "app"},
@@ -131,3 +131,17 @@ def test_no_private_name_of_another_part_is_used() -> None:
         if alias.name.startswith("_") and not alias.name.startswith("__")
     ]
     assert wrong == []
+
+
+def test_pages_reach_data_through_services_only() -> None:
+    # Of the API they share the session of a browser; what routes do is a service.
+    shared = {"strop.api.auth"}
+    pages = [found for found in IMPORTS if part_of(found.module) == "web"]
+    routes = [found for found in pages if part_of(found.target) == "api" and found.target not in shared]
+    stores = [found for found in pages if found.target.startswith(("sqlalchemy", "strop.store"))]
+    assert [str(found) for found in (*routes, *stores)] == []
+
+
+def test_services_know_nothing_of_their_fronts() -> None:
+    services = [found for found in IMPORTS if part_of(found.module) == "services"]
+    assert [str(found) for found in services if found.target.split(".")[0] in ("fastapi", "nicegui")] == []

@@ -60,13 +60,17 @@ def get(services: Services, evaluation_id: str) -> EvaluationDetails:
 def list_rows(
     services: Services,
     evaluation_id: str,
-    filters: RowFilter,
     *,
+    failed: bool | None = None,
+    min_reward: float | None = None,
+    max_reward: float | None = None,
+    search: str | None = None,
     sort: str = "line",
     limit: int = 20,
     after: str | None = None,
 ) -> EvaluationRows:
-    """Rows that are done, with every answer."""
+    """Rows that are done, with every answer; `search` is part of the prompt's beginning."""
+    filters = RowFilter(failed, min_reward, max_reward, search)
     with services.database.read() as connection:
         rows = evaluation_rows_page(connection, evaluation_id, filters, sort=sort, limit=limit + 1, after=after)
     shown = rows[:limit]

@@ -20,6 +20,7 @@ from strop.store.recorder import summary
 from strop.store.rundir import RunState
 from strop.types import Json, StepRecord
 
+RUN_STATES: Sequence[str] = tuple(RunState)
 _OPEN = (RunState.STARTING, RunState.RUNNING, "queued", "validating_files")
 
 

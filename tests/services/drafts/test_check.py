@@ -97,9 +97,8 @@ def test_all_faults_are_found_at_once(place: Any) -> None:
 
 
 def test_a_reward_of_the_library_is_one_by_its_id(place: Any) -> None:
-    stored = rewards.create.blocking(
-        place.services, NewReward(name="stored", python="def grade(sample, item): return 1", env=[])
-    )
+    new = NewReward(name="stored", python="def grade(sample, item): return 1", env=[])
+    stored = rewards.create.blocking(place.services, new)
     part = RewardPart(name="mine", kind="stored", reward=stored.id, version=1)
     found = check.blocking(place.services, place.draft(rewards=(part,)))
     assert found.order is not None

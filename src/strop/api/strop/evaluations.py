@@ -14,7 +14,6 @@ from strop.jobs.evaluations import EvaluationStatus
 from strop.services import evaluations
 from strop.services.evaluation_objects import ComparisonObject, EvaluationDetails, EvaluationObject, EvaluationRows
 from strop.services.evaluation_request import EvaluationRequest
-from strop.store.queries.evaluations import RowFilter
 
 router = APIRouter(prefix="/evaluations")
 
@@ -82,8 +81,17 @@ async def list_rows(
     search: Annotated[str | None, Query(description="Part of the prompt's beginning.")] = None,
 ) -> EvaluationRows:
     """Rows that are done, with every answer."""
-    filters = RowFilter(failed, min_reward, max_reward, search)
-    return await evaluations.list_rows(services, evaluation_id, filters, sort=sort, limit=limit, after=after)
+    return await evaluations.list_rows(
+        services,
+        evaluation_id,
+        failed=failed,
+        min_reward=min_reward,
+        max_reward=max_reward,
+        search=search,
+        sort=sort,
+        limit=limit,
+        after=after,
+    )
 
 
 @router.post("/{evaluation_id}/cancel")

@@ -10,7 +10,6 @@ from nicegui import ui
 from strop.errors import StropError
 from strop.services import evaluations
 from strop.services.evaluation_objects import ComparisonObject, EvaluationObject, EvaluationRow
-from strop.services.evaluations import RowFilter
 from strop.web.context import Address, services
 from strop.web.pages.evaluations.figures import bars, interval
 from strop.web.theme import badge, button, facts, failed, missing, page, tag, tag_text, text
@@ -190,7 +189,7 @@ class Rows:
         found = await evaluations.list_rows(
             services(),
             self._evaluation,
-            RowFilter(search=self._search.value or None),
+            search=self._search.value or None,
             sort=self._sort.value or "line",
             limit=PAGE_ROWS,
             after=after,
