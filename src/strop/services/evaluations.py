@@ -57,6 +57,14 @@ def get(services: Services, evaluation_id: str) -> EvaluationDetails:
 
 
 @in_thread
+def stamp(services: Services, evaluation_id: str) -> list[Json]:
+    """What changes whenever anything about an evaluation does. NotFound for an unknown one."""
+    evaluation = services.evaluations.get(evaluation_id)
+    status = {} if evaluation.status.finished else services.evaluations.folder(evaluation).status()
+    return [*_values(evaluation), status]
+
+
+@in_thread
 def list_rows(
     services: Services,
     evaluation_id: str,
@@ -165,7 +173,11 @@ def _results(rows: list[dict[str, Json]]) -> list[RowResult]:
 
 
 def stamp_of(evaluation: EvaluationObject) -> list[Json]:
-    """What changes whenever anything about an evaluation does; instant."""
+    """What of an evaluation in a list may change; instant."""
+    return _values(evaluation)
+
+
+def _values(evaluation: Evaluation | EvaluationObject) -> list[Json]:
     parts = (evaluation.id, evaluation.status, evaluation.reason, evaluation.rows_done, evaluation.rows_total)
     return [*parts, evaluation.restarts, evaluation.finished_at]
 

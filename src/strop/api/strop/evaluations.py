@@ -62,10 +62,9 @@ async def retrieve_evaluation(
     evaluation_id: EvaluationId, services: Provided, cached: Cached
 ) -> EvaluationDetails | Response:
     """One evaluation, with its figures as far as it is."""
-    found = await evaluations.get(services, evaluation_id)
-    status = [found.message, found.rows_failed, found.rows_per_second]
-    known = cached.unchanged(evaluations.stamp_of(found), status)
-    return found if known is None else known
+    if (known := cached.unchanged(await evaluations.stamp(services, evaluation_id))) is not None:
+        return known
+    return await evaluations.get(services, evaluation_id)
 
 
 @router.get("/{evaluation_id}/rows")
