@@ -93,7 +93,7 @@ class Site:
         if self.server is not None:
             self.end_server()
         for job in self.queue.list():
-            if pid := self.run_of(job).trainer():
+            if pid := self.run_of(job).process_id():
                 os.kill(pid, signal.SIGKILL)
         self._database.close()
 
@@ -180,7 +180,7 @@ def test_a_job_survives_whatever_is_killed_whenever(both: Site) -> None:
         while step and len(run.metrics()) <= step:
             time.sleep(0.01)
         time.sleep(chance.uniform(0.0, 0.1))
-        trainer = run.trainer() if run.path.exists() else None
+        trainer = run.process_id() if run.path.exists() else None
         if victim in ("trainer", "both") and trainer is not None:
             with suppress(ProcessLookupError):
                 os.kill(trainer, signal.SIGKILL)

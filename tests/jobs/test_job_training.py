@@ -68,7 +68,7 @@ class Site:
     def close(self) -> None:
         """End everything."""
         for job in self.queue.list():
-            if (pid := self.run_of(job).trainer()) is not None:
+            if (pid := self.run_of(job).process_id()) is not None:
                 os.kill(pid, signal.SIGKILL)
         self.drive(lambda: not self.queue.list(status=[JobStatus.RUNNING]))
         self.runner.close()
@@ -135,7 +135,7 @@ def test_a_job_whose_process_and_server_were_killed_ends_as_one_that_was_left_al
     job = site.queue.create(clone(alone))
     run = site.run_of(job)
     site.drive(lambda: run.metrics_file.exists() and len(run.metrics()) >= 3)
-    pid = run.trainer()
+    pid = run.process_id()
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     site.runner.close()

@@ -609,7 +609,7 @@ def test_a_run_that_somebody_trains_by_hand_is_watched_and_not_started_twice(ser
     run = RunDir.create(server.run_of(job).path, config())
     by_hand = LocalLauncher(stub_command(server.folder, **plan))
     process = by_hand.launch(run.path, dict(os.environ), token=0)
-    until(lambda: run.trainer() == process.pid)
+    until(lambda: run.process_id() == process.pid)
     server.queue.resume(job.id)
     assert server.drive(runner, job, is_running).pid == process.pid
     assert server.finish(runner, job).status is JobStatus.SUCCEEDED

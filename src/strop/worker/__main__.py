@@ -49,7 +49,7 @@ def main() -> int:
     parser.add_argument("command", choices=["train", "evaluate", "serve"])
     parser.add_argument("path", type=Path, help="run folder, folder of an evaluation, or socket")
     parser.add_argument("--parent", type=int, help="end together with this process, the one that started it")
-    parser.add_argument("--token", type=int, help="refuse to train if a newer token was given out for the run")
+    parser.add_argument("--token", type=int, help="refuse to work if a newer token was given out for the folder")
     serving = parser.add_argument_group("serve")
     serving.add_argument("--max-concurrent", type=int, default=EngineSettings.max_concurrent, help="of one model")
     serving.add_argument("--max-queue", type=int, default=EngineSettings.max_queue, help="of one model")
@@ -69,7 +69,7 @@ def main() -> int:
 def _train(arguments: argparse.Namespace) -> int:
     stop = StopRequest(patient=arguments.token is not None)
     if arguments.command == "evaluate":
-        return evaluate_folder(arguments.path, lambda: stop.made)
+        return evaluate_folder(arguments.path, lambda: stop.made, arguments.token)
     return train_run(arguments.path, lambda: stop.made, arguments.token)
 
 

@@ -69,13 +69,13 @@ async def _evaluate_all(
     return evaluations
 
 
-def evaluate_folder(path: Path, should_stop: Callable[[], bool]) -> int:
+def evaluate_folder(path: Path, should_stop: Callable[[], bool], token: int | None = None) -> int:
     """Do what a folder's spec.json says, going on where an earlier process stopped; the exit code.
 
     0 when it is done or was asked to stop, 1 when it failed; the status says why.
     """
     folder = EvaluationDir.open(path)
-    with folder.lock():
+    with folder.lock(token):
         try:
             folder.set_status(RunState.STARTING, message="loading")
             spec = read_spec(folder.spec(), folder.path)
