@@ -17,9 +17,9 @@ from statistics import median
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from strop.policy.engine import Engine
 from strop.policy.fetch import resolve
 from strop.policy.model import fast_dtype, load_policy, pick_device
-from strop.policy.sampler import Engine
 from strop.types import SamplingParams
 
 PEOPLE = [("Alice", 31), ("Bob", 7), ("Carla", 55), ("Dimitri Ivanov", 99)]

@@ -1,11 +1,12 @@
 """Imports point down only, as the design draws the layers, and torch stays where it belongs.
 
 core    config errors metrics seeds types
-parts   data envs policy rewards store          on core
+parts   data endpoints envs http policy store   on core
+        rewards                                 on endpoints
         rollout                                 on envs and rewards
 uses    train evals                             on parts and rollout
         jobs                                    on data and store
-        serve                                   on policy
+        serve                                   on http and policy
         insight                                 on store
 fronts  api                                     on parts and uses, but not on models
         web                                     on api
@@ -27,16 +28,18 @@ import strop
 PACKAGE = Path(strop.__file__).parent
 
 CORE = frozenset({"config", "errors", "metrics", "seeds", "types"})
-PARTS = frozenset({"data", "envs", "policy", "rewards", "store"})
+PARTS = frozenset({"data", "endpoints", "envs", "http", "policy", "rewards", "store"})
 
 # What each part may import besides itself.
 ALLOWED: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(CORE | PARTS, CORE),
+    "envs": CORE | {"endpoints"},
+    "rewards": CORE | {"endpoints"},
     "rollout": CORE | {"envs", "rewards"},
     "train": CORE | {"data", "policy", "rollout"},
     "evals": CORE | {"data", "rollout"},
     "jobs": CORE | {"data", "store"},
-    "serve": CORE | {"policy"},
+    "serve": CORE | {"http", "policy"},
     "insight": CORE | {"store"},
     "api": CORE | PARTS | {"rollout", "evals", "jobs", "serve", "insight"},
     "web": CORE | PARTS | {"rollout", "evals", "jobs", "serve", "api", "insight"},
@@ -54,6 +57,7 @@ WITHOUT_TORCH = frozenset(
         "strop.policy.catalogue",
         "strop.policy.installed",
         "strop.policy.tokens",
+        "strop.policy.tool_calls",
         "strop.policy.weights",
         "strop.serve.client",
         "strop.serve.supervisor",

@@ -15,8 +15,9 @@ from strop.config import Loss, RunConfig, parse_config
 from strop.data.order import DataOrder
 from strop.envs.single_turn import SingleTurn
 from strop.policy.chat import ChatTemplate
+from strop.policy.engine import Engine
 from strop.policy.prepare import prepare
-from strop.policy.sampler import Engine, LocalSampler
+from strop.policy.sampler import LocalSampler
 from strop.train.learner import Learner
 from strop.train.loop import Trainer
 from strop.types import Message, Reward, Rollout, Row, StepRecord

@@ -14,8 +14,9 @@ from models import TEMPLATE, save_tiny_model
 from strop.envs.single_turn import SingleTurn
 from strop.errors import ModelError
 from strop.policy.chat import ChatTemplate
+from strop.policy.engine import Engine
 from strop.policy.model import load_policy
-from strop.policy.sampler import Engine, LocalSampler
+from strop.policy.sampler import LocalSampler
 from strop.rollout import run_group, run_groups
 from strop.types import Failure, Group, Message, Reward, Rollout, Row, SamplingParams, Step, StopReason
 

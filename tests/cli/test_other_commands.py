@@ -56,6 +56,14 @@ def test_models_list_names_the_default_model(strop: Strop) -> None:
     assert {"Qwen/Qwen3-4B-Instruct-2507", "Qwen/Qwen3-30B-A3B-Thinking-2507"} <= {e["repository"] for e in entries}
 
 
+def test_a_preset_is_printed_as_a_file_to_start_from(strop: Strop) -> None:
+    listed = json.loads(strop("presets", "--json").stdout)
+    assert [preset["name"] for preset in listed][:2] == ["exact_match", "number_match"]
+    assert strop("presets", "exact_match").stdout == listed[0]["source"]
+    unknown = strop("presets", "nope")
+    assert (unknown.returncode, "there are exact_match" in unknown.stderr) == (1, True)
+
+
 def test_pulling_a_folder_prints_it(strop: Strop) -> None:
     assert strop("models", "pull", "./model").stdout.strip() == "model"
 

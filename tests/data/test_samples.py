@@ -14,6 +14,7 @@ from strop.config import RewardConfig
 from strop.data.rows import load_rows, refuse_overlap
 from strop.data.samples.catalogue import SAMPLES, Sample, Split, find_sample
 from strop.errors import NotFound
+from strop.rewards.presets.index import find_preset
 from strop.rewards.scorer import Scorer
 from strop.types import Json, Message, Reward, Rollout, Row, Step, StopReason
 
@@ -44,7 +45,7 @@ def rewards(sample: Sample, asked: Sequence[tuple[Row, str]]) -> list[Reward]:
         async with Scorer.from_config([config]) as scorer:
             return await asyncio.gather(*(scorer.score(row, answered(answer), 0) for row, answer in asked))
 
-    with as_file(files("strop.data.samples") / "rewards" / f"{sample.name.replace('-', '_')}.py") as source:
+    with as_file(files("strop.rewards.presets") / f"{sample.preset}.py") as source:
         scored = asyncio.run(run(source))
     assert [rollout.failure for rollout in scored if rollout.failure] == []
     return [rollout.reward for rollout in scored if rollout.reward]
@@ -88,7 +89,7 @@ def test_every_reference_answer_has_the_full_score_and_a_wrong_one_less(sample: 
 
 def test_the_reward_of_the_example_is_that_of_the_sample() -> None:
     example = Path(__file__).parents[2] / "examples" / "json-extraction" / "reward.py"
-    assert example.read_text(encoding="utf-8") == SAMPLES["json-extraction"].reward
+    assert example.read_text(encoding="utf-8") == find_preset(SAMPLES["json-extraction"].preset).source
 
 
 def test_an_unknown_sample_names_the_known_ones() -> None:

@@ -16,7 +16,8 @@ from strop.config import EvalConfig, RunConfig
 from strop.envs.single_turn import SingleTurn
 from strop.evals.run import Evaluation, evaluate
 from strop.policy.chat import ChatTemplate
-from strop.policy.sampler import Engine, LocalSampler
+from strop.policy.engine import Engine
+from strop.policy.sampler import LocalSampler
 from strop.types import Failure, Group, Reward, Rollout, Row, SamplingParams
 
 

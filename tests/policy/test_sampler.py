@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,10 +32,12 @@ from models import (
     tiny_policy,
 )
 from strop.errors import ModelError
+from strop.policy.attention import Layout
 from strop.policy.draw import draw, invert_cdf
+from strop.policy.engine import Engine, Request, ends_with_stop
 from strop.policy.fetch import resolve
 from strop.policy.model import Policy, load_policy
-from strop.policy.sampler import Engine, LocalSampler, Request, ends_with_stop
+from strop.policy.sampler import LocalSampler
 from strop.types import Completion, SamplingParams, StopReason
 
 CPU = torch.device("cpu")
@@ -619,3 +623,54 @@ def test_a_caller_that_gives_up_does_not_disturb_the_others(tiny: TinyModels) ->
     found = asyncio.run(give_up())
     expected = complete(policy, random_ids(5, 2), 2, max_tokens=30)
     assert [c.token_ids_T for c in found] == [c.token_ids_T for c in expected]
+
+
+class Watched(Policy):
+    """Notes how many tokens each forward takes."""
+
+    def watch(self) -> None:
+        self.widths: list[int] = []
+
+    def hidden(self, ids: Tensor, layout: Layout) -> Tensor:
+        self.widths.append(ids.numel())
+        return super().hidden(ids, layout)
+
+
+def test_calls_of_one_iteration_enter_the_engine_together_at_every_run(tiny: TinyModels) -> None:
+    plain = tiny.policy("llama")
+    policy = Watched(plain.model, plain.tokenizer, plain.name, plain.source)
+    prompts = [random_ids(length, length) for length in (3, 11, 6, 20, 1, 8)]
+
+    async def batches() -> list[int]:
+        policy.watch()
+        sampler = LocalSampler(Engine(policy, 12))
+        await asyncio.gather(*(sampler.sample(prompt, 2, params(max_tokens=6)) for prompt in prompts))
+        return policy.widths
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # threads take turns as often as they can
+    try:
+        found = [asyncio.run(batches()) for _ in range(10)]
+    finally:
+        sys.setswitchinterval(interval)
+    assert found[0][0] == sum(map(len, prompts))
+    assert found == [found[0]] * 10
+
+
+def test_the_event_loop_does_not_wait_for_a_decode_step(tiny: TinyModels) -> None:
+    plain, held = tiny.policy("llama"), threading.Event()
+
+    class Slow(Policy):
+        def hidden(self, ids: Tensor, layout: Layout) -> Tensor:
+            held.wait(30)
+            return super().hidden(ids, layout)
+
+    sampler = LocalSampler(Engine(Slow(plain.model, plain.tokenizer, plain.name, plain.source), 2))
+
+    async def go_on_meanwhile() -> list[Completion]:
+        task = asyncio.create_task(sampler.sample(random_ids(4, 1), 1, params()))
+        await asyncio.sleep(0.05)
+        held.set()  # which would never happen if the step blocked the loop
+        return await task
+
+    assert len(asyncio.run(go_on_meanwhile())) == 1

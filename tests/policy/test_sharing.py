@@ -12,8 +12,8 @@ from models import SUPPORTED, TinyModels, random_ids, save_tiny_adapter, tiny_lo
 from strop.errors import ModelError
 from strop.policy.attention import PackedLayout
 from strop.policy.checkpoint import save_weights
+from strop.policy.engine import Engine
 from strop.policy.model import Policy, attach, load_policy
-from strop.policy.sampler import Engine
 from strop.types import SamplingParams
 
 CPU = torch.device("cpu")

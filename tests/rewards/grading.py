@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from strop.config import RewardConfig
-from strop.rewards.graders.base import Grade
 from strop.rewards.graders.function import GraderFunction
-from strop.rewards.graders.shapes import parse_grader
+from strop.rewards.graders.grade import Grade
+from strop.rewards.graders.parse import parse_grader
 from strop.rewards.payload import sample_payload
 from strop.types import Message, Rollout, Row, Step, StopReason
 

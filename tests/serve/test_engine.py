@@ -21,8 +21,9 @@ from models import TinyModels, save_tiny_adapter, save_tiny_model
 from strop.envs.single_turn import cut_at_stop
 from strop.errors import Conflict, InvalidRequest, ModelError, NotFound, StropError, Unavailable
 from strop.policy.chat import ChatTemplate
+from strop.policy.engine import Engine
 from strop.policy.model import fast_dtype, load_policy
-from strop.policy.sampler import Engine, LocalSampler
+from strop.policy.sampler import LocalSampler
 from strop.serve.engine import EngineSettings, ModelHost
 from strop.serve.wire import Delta, Done, Finished
 from strop.types import Message, SamplingParams

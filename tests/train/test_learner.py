@@ -15,10 +15,11 @@ from train_cases import config, rollout, sample
 
 from models import save_tiny_model
 from strop.config import CLIP_BOUNDS, Loss, RunConfig
+from strop.policy.engine import Engine
 from strop.policy.logprobs import token_logprobs
 from strop.policy.model import Policy, load_policy
 from strop.policy.prepare import Reference, prepare
-from strop.policy.sampler import Engine, LocalSampler
+from strop.policy.sampler import LocalSampler
 from strop.train.batch import Sample, pack
 from strop.train.learner import Learner, Update
 from strop.train.loss import LossInputs, LossSettings, StepTotals, policy_loss

@@ -88,7 +88,9 @@ def test_a_provider_that_refuses_is_said_in_the_form(page: Page, server: ServerP
         page.get_by_text("A model elsewhere").click()
         page.get_by_label("Provider").click()
         page.get_by_role("option", name="three").click()
-        expect(page.get_by_role("alert")).to_contain_text("who are you?; check the key")
+        expect(page.get_by_role("alert")).to_contain_text(
+            "it refuses a request without a key; set api_key_env: who are you?"
+        )
 
 
 def test_a_theme_is_kept(watched: Callable[..., Watched], server: ServerProcess) -> None:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import errno
 import logging
-import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -22,36 +21,13 @@ from starlette.routing import Match, Mount
 
 from strop import errors
 from strop.errors import StropError
+from strop.http.errors import body_of, error_body, headers_of, invalid_body, status_of
 
 log = logging.getLogger("strop.api")
 
-# The first class that an error is an instance of counts; what is not here is our own fault.
-STATUS: Mapping[type[StropError], int] = {
-    errors.NotFound: 404,
-    errors.Conflict: 409,
-    errors.Unauthorized: 401,
-    errors.Forbidden: 403,
-    errors.TooLarge: 413,
-    errors.RateLimited: 429,
-    errors.Unavailable: 503,
-    errors.InvalidRequest: 400,
-    errors.ConfigError: 400,
-    errors.DataError: 400,
-    errors.RewardError: 400,
-    errors.ModelError: 400,
-    errors.RunError: 400,
-    errors.CheckpointError: 400,
-}
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 CATCH_ALL = "unknown"
 """Name of the route for every path under /v1 that has no other."""
-_TYPES = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    409: "conflict_error",
-    429: "rate_limit_error",
-}
 
 
 class ErrorObject(BaseModel):
@@ -89,22 +65,12 @@ def envelope(
     status: int, message: str, code: str, param: str | None = None, headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
     """An answer with an error in it."""
-    kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
-    return JSONResponse(body, status, headers)
+    return JSONResponse(error_body(status, message, code, param), status, headers)
 
 
 def answer(error: StropError) -> JSONResponse:
     """What a client gets to see of one of our errors."""
-    status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
-    headers = {}
-    if status == 401:
-        headers["www-authenticate"] = "Bearer"
-    if status == 409:
-        headers["x-should-retry"] = "false"
-    if isinstance(error, errors.TryLater):
-        headers["retry-after"] = str(math.ceil(error.retry_after))
-    return envelope(status, error.message, error.code, error.param, headers)
+    return JSONResponse(body_of(error), status_of(error), headers_of(error))
 
 
 async def _on_strop_error(request: Request, error: Any) -> JSONResponse:
@@ -116,22 +82,7 @@ async def _on_strop_error(request: Request, error: Any) -> JSONResponse:
 
 async def _on_invalid(request: Request, error: Any) -> JSONResponse:
     """The first fault that pydantic found, in OpenAI's form."""
-    fault = error.errors()[0]
-    if fault["type"] == "json_invalid":
-        message = f"the body is no valid JSON: {fault.get('ctx', {}).get('error', 'it cannot be parsed')}"
-        return envelope(400, message, "invalid_json")
-    unknown = (fault["ctx"]["key"],) if fault["type"] == "unknown_key" else ()  # see api.bodies
-    param = param_of((*fault["loc"], *unknown))
-    return envelope(400, f"{param or 'body'}: {fault['msg']}", "invalid_request", param)
-
-
-def param_of(location: Sequence[int | str]) -> str | None:
-    """`messages[0].content` for where pydantic found a fault; the part of the request is left out."""
-    names = [part for part in location if not str(part).startswith("function-")]
-    path = ""
-    for part in names[1:] if names and names[0] in ("body", "query", "path", "header", "form") else names:
-        path += f"[{part}]" if isinstance(part, int) else f".{part}"
-    return path.removeprefix(".") or None
+    return JSONResponse(invalid_body(error.errors()), 400)
 
 
 async def _on_http(request: Request, error: Any) -> JSONResponse:

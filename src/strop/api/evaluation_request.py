@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 import sqlalchemy as sa
 from pydantic import Field, WithJsonSchema
 
-from strop.api.bodies import Body
 from strop.api.openai.library import ServerLibrary
 from strop.api.openai.requests import RewardOption
 from strop.api.openai.reward_tables import reward_tables
@@ -21,6 +20,7 @@ from strop.api.sources import find_trained, is_trained
 from strop.config import EvalConfig, SamplingConfig
 from strop.errors import ConfigError, InvalidRequest, NotFound
 from strop.evals.spec import EvaluationSpec, Target, evaluation_config
+from strop.http.bodies import Body
 from strop.jobs.environment import public_environment
 from strop.jobs.evaluations import NewEvaluation
 from strop.store.datasets import DatasetStore

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from strop.envs.endpoint import model_names, open_client
+from strop.endpoints.addresses import check_url
+from strop.endpoints.client import model_names
+from strop.endpoints.server import Server
+from strop.endpoints.transport import guarded_http
 from strop.errors import InvalidRequest, NotFound
 from strop.evals.spec import check_endpoint
-from strop.rewards.graders.guarded import guarded_http
-from strop.rewards.urls import check_url
 from strop.store.providers import Provider
 from strop.store.secrets import SecretStore
 
@@ -26,8 +27,8 @@ async def provided_models(provider: Provider, secrets: SecretStore) -> list[str]
     Raises InvalidRequest for a secret that is not there, and as `check_address` and `model_names` do.
     """
     check_address(provider.base_url, "base_url")
-    async with open_client(provider.base_url, _key(provider, secrets), guarded_http(), retries=0) as client:
-        return await model_names(client)
+    server = Server(provider.base_url, _key(provider, secrets), provider.api_key_env)
+    return await model_names(server, guarded_http())
 
 
 def _key(provider: Provider, secrets: SecretStore) -> str | None:

@@ -7,7 +7,7 @@ import sys
 import typer
 
 from strop import __version__
-from strop.cli import data, evaluate, keys, models, runs, serve, train
+from strop.cli import data, evaluate, keys, models, presets, runs, serve, train
 from strop.cli.console import errors
 from strop.errors import StropError
 
@@ -41,6 +41,7 @@ app.command("eval")(evaluate.evaluate)
 app.command()(models.chat)
 app.command()(models.export)
 app.command()(serve.serve)
+app.command()(presets.presets)
 app.add_typer(keys.app, name="keys")
 app.add_typer(runs.app, name="runs")
 app.add_typer(models.app, name="models")

@@ -1,11 +1,10 @@
-"""The client of an OpenAI-compatible endpoint, what it serves, and what it says when it refuses."""
+"""The client of an OpenAI-compatible endpoint, and what it says when it refuses. `strop.endpoints` takes over."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
-from strop.errors import ConfigError, StropError, Unavailable
+from strop.errors import ConfigError
 
 try:
     import openai
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 RETRIES = 5
 """Further tries after 408, 409, 429, a server's error or a lost connection; `Retry-After` counts up to 2 minutes."""
 READ_TIMEOUT_S = 300.0
-LIST_TIMEOUT_S = 15.0
-"""A person waits for the list."""
 
 
 def open_client(base_url: str, key: str | None, http_client: Any = None, retries: int = RETRIES) -> AsyncOpenAI:
@@ -37,31 +34,6 @@ def open_client(base_url: str, key: str | None, http_client: Any = None, retries
         timeout=READ_TIMEOUT_S,
         http_client=http_client or openai.DefaultAsyncHttpxClient(follow_redirects=False),
     )
-
-
-async def model_names(client: AsyncOpenAI) -> list[str]:
-    """The models that an endpoint lists: proof that its address and its key work.
-
-    Raises ConfigError where it refuses or is no such endpoint, Unavailable where nothing answers.
-    """
-    try:
-        async with asyncio.timeout(LIST_TIMEOUT_S):
-            return sorted({model.id async for model in client.models.list()})
-    except openai.APIStatusError as error:
-        problem = f"{client.base_url} answered {error.status_code}: {said(client, error)}"
-        if error.status_code >= 500 or error.status_code == 429:
-            raise Unavailable(problem) from None
-        hint = "check the key" if error.status_code in (401, 403) else "check the address; most end with /v1"
-        raise ConfigError(f"{problem}; {hint}") from None
-    except TimeoutError:
-        raise Unavailable(f"{client.base_url} did not answer within {LIST_TIMEOUT_S:.0f} s") from None
-    except openai.APIConnectionError as error:
-        if isinstance(error.__cause__, StropError):  # an address that is out of bounds
-            raise error.__cause__ from None
-        raise Unavailable(f"{client.base_url}: {reason(client, error)}") from None
-    except (openai.OpenAIError, AttributeError, TypeError, ValueError) as error:  # a page of HTML, other JSON
-        problem = f"{client.base_url} answered with no list of models: {reason(client, error)}"
-        raise ConfigError(f"{problem}; check the address; most end with /v1") from None
 
 
 def said(client: AsyncOpenAI, error: openai.APIStatusError) -> str:

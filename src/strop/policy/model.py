@@ -40,6 +40,8 @@ class Policy:
     """Compute activations again in the backward pass, to save memory."""
     frozen: FrozenWeights = field(default_factory=FrozenWeights)
     """Matrices of the frozen weights, also for the policies that share them: see `attach`."""
+    version: int = 0
+    """Version of the weights that are sampled from: 0 before training, then as the learner publishes them."""
 
     @property
     def base(self) -> PreTrainedModel:

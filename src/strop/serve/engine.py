@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from strop.errors import Conflict, NotFound, Unavailable
+from strop.policy.engine import Engine, Limits
+from strop.policy.engine_thread import EngineThread, Progress, Ticket
 from strop.policy.fetch import Say
 from strop.policy.model import pick_device
-from strop.policy.sampler import Engine, Limits
 from strop.serve.generation import Generation, sampling_params
+from strop.serve.model_cache import Model, ModelCache
 from strop.serve.prompts import prompt_ids
-from strop.serve.shelf import Model, Shelf
-from strop.serve.stepper import Progress, Stepper
 from strop.serve.vocabulary import Vocabulary
 from strop.serve.wire import ChatRequest, EngineState, Event, ModelState
 
@@ -77,8 +77,8 @@ class ModelHost:
         """`on_failure` hears, in another thread, of an error that this process cannot go on after;
         `say` of what takes long."""
         self._settings = settings
-        self._shelf = Shelf(pick_device(settings.device), settings.memory_bytes, say)
-        self._stepper = Stepper(on_failure)
+        self._cache = ModelCache(pick_device(settings.device), settings.memory_bytes, say)
+        self._thread = EngineThread(on_failure)
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="loader")
         self._served: dict[str, _Served] = {}
         self._changing = asyncio.Lock()
@@ -87,7 +87,7 @@ class ModelHost:
         """Have a model under a name. Conflict where the name has another source."""
         served = self._served.get(name)
         if served is None:
-            place = await asyncio.to_thread(self._shelf.fetch, source)  # which may take as long as the network does
+            place = await asyncio.to_thread(self._cache.fetch, source)  # which may take as long as the network does
             served = await self._loaded(name, source, *place)
         if served.source != source:
             raise Conflict(f"{name} is loaded from {served.source}; unload it first")
@@ -100,18 +100,18 @@ class ModelHost:
             if served is None:
                 return
             await asyncio.wrap_future(
-                self._stepper.retire(served.engine, Unavailable(f"{name} was unloaded while it answered"))
+                self._thread.retire(served.engine, Unavailable(f"{name} was unloaded while it answered"))
             )
             await self._left_alone(served)
             model = served.model
             del served
-            await asyncio.get_running_loop().run_in_executor(self._loader, self._shelf.drop, model)
+            await asyncio.get_running_loop().run_in_executor(self._loader, self._cache.drop, model)
 
     def state(self) -> EngineState:
         """What is loaded, and how busy it is."""
         models = tuple(served.state() for served in self._served.values())
-        memory = self._shelf.memory_bytes + sum(model.cache_bytes for model in models)
-        return EngineState(models, memory, self._shelf.memory_limit, str(self._shelf.device))
+        memory = self._cache.memory_bytes + sum(model.cache_bytes for model in models)
+        return EngineState(models, memory, self._cache.memory_limit, str(self._cache.device))
 
     async def generate(self, request: ChatRequest) -> AsyncGenerator[Event]:
         """Answer a request. Closing the iterator frees its rows before the next step.
@@ -131,7 +131,8 @@ class ModelHost:
                 loop.call_soon_threadsafe(news.put_nowait, progress)
 
         generation = Generation(request, len(ids), served.model.policy.decode, served.vocabulary)
-        ticket = self._stepper.submit(served.engine, ids, request.n, params, report)
+        ticket = Ticket(served.engine, ids, request.n, params, report)
+        self._thread.submit([ticket])
         served.unfinished += (left := request.n)
         try:
             while left:
@@ -143,11 +144,11 @@ class ModelHost:
         finally:
             served.unfinished -= left
             if left:
-                self._stepper.cancel(ticket)
+                self._thread.cancel(ticket)
 
     def close(self) -> None:
         """End the threads."""
-        self._stepper.close()
+        self._thread.close()
         self._loader.shutdown(wait=False, cancel_futures=True)
 
     async def _left_alone(self, served: _Served) -> None:
@@ -179,7 +180,7 @@ class ModelHost:
             return self._served[name]
 
     def _load(self, name: str, source: str, folder: Path, base: Path | None) -> _Served:
-        model = self._shelf.load(name, folder, base)
+        model = self._cache.load(name, folder, base)
         engine = Engine(
             model.policy, self._settings.max_concurrent, Limits(_PREFILL_TOKENS, lambda: self._cells(model, engine))
         )
@@ -187,7 +188,7 @@ class ModelHost:
 
     def _room(self, model: Model) -> int:
         """Tokens that keys and values may ever take."""
-        free = self._shelf.memory_limit - self._shelf.memory_bytes
+        free = self._cache.memory_limit - self._cache.memory_bytes
         return max(int(free * _CACHE_SHARE) // model.token_bytes, 0)
 
     def _cells(self, model: Model, engine: Engine) -> int:

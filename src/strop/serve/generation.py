@@ -6,8 +6,10 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
-from strop.errors import InvalidRequest
-from strop.serve.stepper import Drawn, Progress
+import torch
+
+from strop.errors import InvalidRequest, Unavailable
+from strop.policy.engine_thread import Drawn, Progress
 from strop.serve.transcript import Piece, Transcript
 from strop.serve.vocabulary import Vocabulary
 from strop.serve.wire import MAX_COUNT, MAX_TOP_LOGPROBS, ChatRequest, Delta, Done, Event, Finished
@@ -80,7 +82,7 @@ class Generation:
     def events(self, progress: Progress) -> Iterator[Event]:
         """What the client gets to see of a step; `Done` with the last completion. Raises its error."""
         if progress.error is not None:
-            raise progress.error
+            raise _for_clients(progress.error)
         for drawn in progress.drawn:
             self._counts[drawn.index] += 1
             self._transcripts[drawn.index].add(drawn.id)
@@ -100,3 +102,12 @@ class Generation:
         tokens = tuple(self._vocabulary.token(token.id, token.logprob, token.alternatives) for token in shown)
         if piece.text or tokens:
             yield Delta(index, piece.text, tokens)
+
+
+def _for_clients(error: Exception) -> Exception:
+    """The error as a client gets to see it."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error):
+        return Unavailable("memory does not suffice for this request now; ask for fewer tokens, or try again later")
+    if isinstance(error, torch.AcceleratorError):
+        return Unavailable(f"the model process failed: {error}")
+    return error

@@ -7,6 +7,7 @@ from strop.api.openai.requests import JobRequest
 from strop.api.services import Services
 from strop.data.samples.catalogue import Split, find_sample
 from strop.jobs.job import Job
+from strop.rewards.presets.index import find_preset
 
 SAMPLE = "json-extraction"
 # As in examples/json-extraction/config.toml: three minutes on two cores.
@@ -24,7 +25,7 @@ def start_example(services: Services) -> Job:
     training, validation = (
         services.files.add(f"{SAMPLE}-{split}.jsonl", "fine-tune", sample.lines(split)).id for split in splits
     )
-    reward = {"name": "extraction", "python": sample.reward}
+    reward = {"name": "extraction", "python": find_preset(sample.preset).source}
     request = JobRequest.model_validate(
         {
             "model": "smollm2-135m",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
-from strop.api.errors import param_of
 from strop.errors import StropError
+from strop.http.errors import param_of
 
 
 def faults(error: StropError | ValueError) -> dict[str, str]:

@@ -17,7 +17,8 @@ from strop.envs.single_turn import SingleTurn
 from strop.errors import ConfigError, DataError
 from strop.evals.spec import Target
 from strop.policy.chat import ChatTemplate
-from strop.policy.sampler import Engine, LocalSampler
+from strop.policy.engine import Engine
+from strop.policy.sampler import LocalSampler
 from strop.serve.client import EngineClient
 from strop.types import Environment, Row
 from strop.worker.data import fitting
@@ -75,7 +76,7 @@ def _local(target: Target, rows: Sequence[Row], data: str, config: RunConfig, sa
 
 def _guarded_http() -> Any:
     try:
-        module = importlib.import_module("strop.rewards.graders.guarded")
+        module = importlib.import_module("strop.endpoints.transport")
     except ModuleNotFoundError:
         return None  # an extra is not installed: `open_client` says so
     return module.guarded_http()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strop.policy.chat import ChatTemplate
+from strop.policy.engine import Engine
 from strop.policy.fetch import Say
-from strop.policy.sampler import Engine
 from strop.types import Message, SamplingParams
 from strop.worker.models import load_model
 

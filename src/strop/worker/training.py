@@ -21,9 +21,10 @@ from strop.envs.single_turn import SingleTurn
 from strop.errors import ConfigError, StropError
 from strop.evals.run import evaluate
 from strop.policy.chat import ChatTemplate
+from strop.policy.engine import Engine
 from strop.policy.model import Policy
 from strop.policy.prepare import prepare
-from strop.policy.sampler import Engine, LocalSampler
+from strop.policy.sampler import LocalSampler
 from strop.rewards.scorer import Scorer
 from strop.store.checkpoints import Checkpoint, CheckpointStore
 from strop.store.files import write_json

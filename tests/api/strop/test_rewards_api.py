@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from strop.api.services import Services
-from strop.rewards.starters.catalogue import STARTERS
+from strop.rewards.presets.index import presets
 from strop.store.tables import jobs
 
 CODE = "def grade(sample, item):\n    return 1.0\n"
@@ -66,10 +66,11 @@ def test_the_reward_of_a_sample_can_be_taken(client: TestClient) -> None:
     assert source == client.get("samples/maths").json()["reward"]
 
 
-def test_starters_are_offered(client: TestClient) -> None:
-    listed = client.get("rewards/starters").json()["data"]
-    assert [starter["id"] for starter in listed] == list(STARTERS)
-    assert all("def grade(" in starter["python"] for starter in listed)
+def test_presets_are_offered(client: TestClient) -> None:
+    listed = client.get("rewards/presets").json()["data"]
+    assert [preset["id"] for preset in listed] == list(presets())
+    assert all("def grade(" in preset["python"] for preset in listed if preset["kind"] == "python")
+    assert all("type" in preset["grader"] for preset in listed if preset["kind"] == "grader")
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ ROWS = [
     {"prompt": "6 * 7?", "metadata": {"ground_truth": "42"}},
     {"prompt": "2 + 2?", "metadata": {"ground_truth": "4"}},
 ]
-EXACT = {"name": "exact", "python": STARTERS["exact_match"].source}
+EXACT = {"name": "exact", "python": presets()["exact_match"].source}
 
 
 def score(client: TestClient, **body: Any) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from reward_files import children
 from strop.config import RewardConfig
 from strop.errors import RewardError
 from strop.rewards.base import Outcome
-from strop.rewards.graders.function import GraderFunction, missing_variables, row_item
-from strop.rewards.graders.shapes import parse_grader
+from strop.rewards.graders.function import GraderFunction, row_item
+from strop.rewards.graders.parse import parse_grader
 from strop.rewards.load import load_reward
 from strop.rewards.payload import sample_payload
 from strop.rewards.scorer import Scorer
@@ -77,7 +77,7 @@ def test_an_answer_at_fault_is_scored_and_says_so(tmp_path: Path) -> None:
         ("[" * 100_000, "not JSON: "),
         (b"\xff\xfe\x00".decode("latin-1"), "not JSON: "),
         ("[]", "grader: expected an object, found a list of 0"),
-        ({"type": "magic"}, "grader.type: unknown grader type 'magic'"),
+        ({"type": "magic"}, "grader.type: unknown type 'magic'"),
         ({"type": "string_check", "input": "{{x}}"}, "grader.input: {{x}} does not begin with item. or sample."),
     ],
 )
@@ -155,18 +155,6 @@ def test_a_reference_that_there_is_none_of_is_absent() -> None:
     messages = (Message("user", "2 + 2?"),)
     assert row_item(Row("r", 1, messages, (), "4", {})) == {"prompt": "2 + 2?", "reference": "4", "metadata": {}}
     assert row_item(Row("r", 1, messages, (), None, {"reference": None}))["reference"] is None
-
-
-def test_what_a_row_lacks_is_known_before_it_is_graded() -> None:
-    messages = [{"role": "user", "content": "{{item.prompt}} {{item.rubric[0]}} {{sample.output_text}}"}]
-    graders = {
-        "exact": check(reference="{{item.reference}} {{item.answer}} {{item.metadata.level}}"),
-        "judge": {"type": "score_model", "model": "judge", "input": messages},
-    }
-    grader = parse_grader({"type": "multi", "graders": graders, "calculate_output": "exact"})
-    assert missing_variables(grader, ROW) == ["item.reference", "item.metadata.level", "item.rubric[0]"]
-    full = Row("r", 1, ROW.messages, (), "4", {"answer": "4", "metadata": {"level": 1}, "rubric": [None]})
-    assert missing_variables(grader, full) == []
 
 
 WITHOUT = """

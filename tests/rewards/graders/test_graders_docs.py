@@ -14,8 +14,10 @@ from judge_server import scores, serving
 
 from strop.config import RewardConfig
 from strop.rewards.graders.formula import FUNCTIONS
+from strop.rewards.graders.parse import parse_grader
 from strop.rewards.graders.result import FLAGS
-from strop.rewards.graders.shapes import METRICS, OPERATIONS, parse_grader
+from strop.rewards.graders.similarity import METRICS
+from strop.rewards.graders.string_check import CHECKS
 from strop.rewards.payload import SAMPLE_NAMES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "graders.md").read_text(encoding="utf-8")
@@ -42,7 +44,7 @@ def test_the_judge_of_the_page_is_valid() -> None:
     assert parse_grader(GRADERS[1]).name == "score_model"
 
 
-@pytest.mark.parametrize("name", [*OPERATIONS, *FUNCTIONS, *(f"sample.{name}" for name in SAMPLE_NAMES)])
+@pytest.mark.parametrize("name", [*CHECKS, *FUNCTIONS, *(f"sample.{name}" for name in SAMPLE_NAMES)])
 def test_every_name_that_one_may_use_is_on_the_page(name: str) -> None:
     assert f"`{name}`" in PAGE
 

@@ -9,7 +9,7 @@ import pytest
 from grading import grade, settings
 
 from strop.errors import RewardError
-from strop.rewards.graders.base import Grade
+from strop.rewards.graders.grade import Grade
 
 
 def python(body: str) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from grading import check
 from judge_server import Reply, fails, says, scores, serving
 from openai.types.fine_tuning.alpha import GraderRunResponse
 
+from strop.endpoints.replies import Usage
 from strop.errors import RewardError
-from strop.rewards.graders.base import Usage
+from strop.rewards.graders.parse import parse_grader
 from strop.rewards.graders.result import FLAGS, GraderResult, run_grader
-from strop.rewards.graders.shapes import parse_grader
 
 ITEM = {"answer": "4"}
 

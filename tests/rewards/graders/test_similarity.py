@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 
-from strop.rewards.graders.shapes import METRICS
-from strop.rewards.graders.similarity import MAX_CHARS
-from strop.rewards.graders.similarity import METRICS as FUNCTIONS
+from strop.rewards.graders.similarity import MAX_CHARS, METRICS
+from strop.rewards.graders.text_metrics import METRICS as FUNCTIONS
 
 WORDNET_FREE = [metric for metric in METRICS if metric != "meteor"]
 

@@ -138,8 +138,8 @@ def test_a_malformed_template_is_refused(text: str, why: str | None) -> None:
 
 def test_the_variables_of_a_template_are_known_before_it_is_rendered() -> None:
     template = parse_template("{{item.a}} and {{sample.output_json['b c'][0]}}")
-    assert template.variables == (Variable("item", ("a",)), Variable("sample", ("output_json", "b c", 0)))
-    assert list(map(str, template.variables)) == ["item.a", "sample.output_json['b c'][0]"]
+    assert template.parts == (Variable("item", ("a",)), " and ", Variable("sample", ("output_json", "b c", 0)))
+    assert list(map(str, template.parts)) == ["item.a", " and ", "sample.output_json['b c'][0]"]
 
 
 @settings(deadline=None)
@@ -173,7 +173,8 @@ def test_every_value_can_be_reached_by_its_path(value: Any, data: st.DataObject)
         step = data.draw(st.sampled_from(list(found) if isinstance(found, dict) else range(len(found))))
         path.append(step)
         found = found[step]
-    variable = parse_template(f"{{{{ {Variable('item', tuple(path))} }}}}").variables[0]
+    variable = parse_template(f"{{{{ {Variable('item', tuple(path))} }}}}").parts[0]
+    assert isinstance(variable, Variable)
     assert variable.path == tuple(path)
     text = parse_template(f"{{{{ {variable} }}}}").render({}, {"v": value})
     assert text == found if isinstance(found, str) else json.loads(text) == found

@@ -16,8 +16,8 @@ from strop.api.dependencies import Provided
 from strop.api.errors import answer, envelope
 from strop.api.openai.chat_answer import ChatCompletion, Head, opening, piece, whole
 from strop.api.openai.chat_request import ChatBody, wire_request
-from strop.api.sse import DONE, STREAMED, EventStream, message, unless_gone
 from strop.errors import StropError
+from strop.http.sse import DONE, STREAMED, EventStream, message, unless_gone
 from strop.serve.wire import Event
 
 log = logging.getLogger("strop.api")

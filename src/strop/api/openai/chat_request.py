@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from strop.api.bodies import Body, Metadata
 from strop.errors import InvalidRequest
+from strop.http.bodies import Body, Metadata
 from strop.serve.wire import MAX_COUNT, MAX_TOP_LOGPROBS, ChatRequest
 
 Json = dict[str, Any]

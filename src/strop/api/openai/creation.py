@@ -14,7 +14,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from strop.api.errors import param_of
 from strop.api.openai.job_object import PRIVATE, sent
 from strop.api.openai.library import ServerLibrary
 from strop.api.openai.requests import JobRequest
@@ -22,6 +21,7 @@ from strop.api.openai.translate import Order, translate
 from strop.api.services import Services
 from strop.config import RunConfig
 from strop.errors import InvalidRequest
+from strop.http.errors import param_of
 from strop.jobs.fork import keep_weights
 from strop.jobs.job import Job, NewEvent, NewJob
 from strop.store.files import write_atomic

@@ -11,14 +11,15 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from strop.api.bodies import Body
 from strop.api.dependencies import Provided
 from strop.api.openai.library import ServerLibrary
 from strop.api.openai.reward_tables import with_judge
 from strop.api.services import Services
 from strop.errors import InvalidRequest, Unavailable
+from strop.http.bodies import Body
+from strop.rewards.graders.grader import Grader
+from strop.rewards.graders.parse import parse_grader
 from strop.rewards.graders.result import run_grader
-from strop.rewards.graders.shapes import Grader, parse_grader
 from strop.types import Json
 
 router = APIRouter(prefix="/fine_tuning/alpha/graders")

@@ -24,8 +24,8 @@ from strop.api.openai.job_object import (
 )
 from strop.api.openai.requests import JobRequest
 from strop.api.paging import After, Limit, Page, page
-from strop.api.sse import DONE, STREAMED, EventStream, message
 from strop.errors import NotFound
+from strop.http.sse import DONE, STREAMED, EventStream, message
 from strop.jobs.job import Job, event_seq
 from strop.jobs.queue import JobQueue
 from strop.jobs.states import JobStatus

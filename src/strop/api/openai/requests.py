@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, WithJsonSchema
 
-from strop.api.bodies import AUTO_FLOAT, AUTO_INT, Body, Metadata
 from strop.config import REWARD_NAME, EvalConfig, LoraConfig, SamplingConfig, TrainConfig, WandbConfig
+from strop.http.bodies import AUTO_FLOAT, AUTO_INT, Body, Metadata
 
 Json = dict[str, Any]
 

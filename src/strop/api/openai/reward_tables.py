@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from strop.api.openai.requests import RewardOption
 from strop.config import REWARD_NAME
 from strop.errors import InvalidRequest
-from strop.rewards.graders.shapes import parse_grader
+from strop.rewards.graders.parse import parse_grader
 
 _LIMITS = ("timeout_s", "env", "workers", "memory_mb")
 _GRADER_SECONDS = 120.0

@@ -10,13 +10,13 @@ from fastapi import APIRouter, UploadFile
 from pydantic import Field
 
 from strop.api.answers import Answer
-from strop.api.bodies import Body
 from strop.api.dependencies import Provided
 from strop.api.lengths import PromptLengths, prompt_lengths
 from strop.api.services import Services, Settings
 from strop.api.sources import find_trained, is_trained
 from strop.data.rows import DataReport, check_rows
 from strop.errors import ModelError, StropError
+from strop.http.bodies import Body
 from strop.policy.installed import installed_folder
 from strop.store.datasets import DatasetStore
 from strop.types import Json

@@ -10,7 +10,6 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from strop.api.answers import Answer, Deleted
-from strop.api.bodies import Body
 from strop.api.dependencies import Provided
 from strop.api.paging import After, Limit, Page, page
 from strop.api.rowpages import read_page
@@ -21,6 +20,8 @@ from strop.data.rows import load_rows
 from strop.data.samples.catalogue import SAMPLES, Sample, Split, find_sample
 from strop.data.split import held_out_lines
 from strop.errors import InvalidRequest, StropError
+from strop.http.bodies import Body
+from strop.rewards.presets.index import find_preset
 from strop.store.datasets import Dataset, DatasetStore
 from strop.types import Row
 
@@ -238,7 +239,7 @@ def _sample(sample: Sample) -> SampleObject:
         description=sample.description,
         rows={"train": len(splits.train), "validation": len(splits.validation)},
         example=splits.train[0],
-        reward=sample.reward,
+        reward=find_preset(sample.preset).source,
     )
 
 

@@ -10,10 +10,10 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 
-from strop.api.bodies import Body
 from strop.api.dependencies import Provided
 from strop.api.deployments import Deployment
 from strop.api.paging import After, Limit, Page, page
+from strop.http.bodies import Body
 
 router = APIRouter(prefix="/deployments")
 

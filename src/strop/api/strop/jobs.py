@@ -13,7 +13,6 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 
-from strop.api.bodies import Body
 from strop.api.dependencies import Provided
 from strop.api.openai.creation import changed, create_job
 from strop.api.openai.job_object import JobObject, job_object, sent
@@ -22,6 +21,7 @@ from strop.api.paging import After, Limit, Page, page
 from strop.api.services import Services
 from strop.api.sources import find_trained
 from strop.errors import Conflict, InvalidRequest, NotFound
+from strop.http.bodies import Body
 from strop.jobs.job import Job
 from strop.jobs.states import JobStatus
 from strop.store.files import sync_folder

@@ -7,9 +7,9 @@ from typing import Literal
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from strop.api.bodies import Body
 from strop.api.dependencies import Provided
 from strop.api.paging import Page, page
+from strop.http.bodies import Body
 from strop.store import keys
 from strop.store.keys import MAX_NAME
 

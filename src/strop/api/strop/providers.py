@@ -7,10 +7,10 @@ from typing import Literal
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from strop.api.bodies import Body
 from strop.api.dependencies import Provided
 from strop.api.outside import check_address, provided_models
 from strop.api.paging import Page, page
+from strop.http.bodies import Body
 from strop.store import providers
 from strop.store.providers import ProviderStore
 

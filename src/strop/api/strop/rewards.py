@@ -10,15 +10,15 @@ from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
 from strop.api.answers import Answer, Deleted
-from strop.api.bodies import Body
 from strop.api.dependencies import Provided
 from strop.api.paging import After, Limit, Page, page
 from strop.api.services import Services
 from strop.api.strop import trials
 from strop.data.samples.catalogue import find_sample
 from strop.errors import InvalidRequest
-from strop.rewards.graders.shapes import parse_grader
-from strop.rewards.starters.catalogue import STARTERS, Starter
+from strop.http.bodies import Body
+from strop.rewards.graders.parse import parse_grader
+from strop.rewards.presets.index import Preset, find_preset, presets
 from strop.store.rewards import Draft, RewardStore, RewardVersion, StoredReward
 
 router = APIRouter()
@@ -59,14 +59,20 @@ class VersionObject(Answer):
     created_at: int
 
 
-class StarterObject(Answer):
-    """A reward function to start from."""
+class PresetObject(Answer):
+    """A reward to start from."""
 
-    object: Literal["reward.starter"] = "reward.starter"
+    object: Literal["reward.preset"] = "reward.preset"
     id: str
     title: str
     description: str
-    python: str
+    kind: Literal["python", "grader"]
+    python: str | None
+    """Source, of kind `python`."""
+    grader: dict[str, Any] | None
+    """Of kind `grader`."""
+    needs: list[str]
+    """Paths that every row must have, such as `metadata.tests`; `reference` is the reference answer."""
 
 
 class NewVersion(Body):
@@ -116,16 +122,16 @@ def list_rewards(
 def create_reward(body: NewReward, services: Provided) -> RewardObject:
     """A new reward function with its first version."""
     if body.sample is not None and body.python is None and body.grader is None:
-        draft = Draft("python", find_sample(body.sample).reward, tuple(body.env))
+        draft = Draft("python", find_preset(find_sample(body.sample).preset).source, tuple(body.env))
     else:
         draft = _draft(body)
     return _shown(_store(services).create(body.name, draft))
 
 
-@router.get("/rewards/starters")
-def list_starters() -> Page[StarterObject]:
-    """Reward functions to start from."""
-    return page([_starter(starter) for starter in STARTERS.values()], len(STARTERS))
+@router.get("/rewards/presets")
+def list_presets() -> Page[PresetObject]:
+    """Rewards to start from."""
+    return page([_preset(preset) for preset in presets().values()], len(presets()))
 
 
 @router.get("/rewards/{reward_id}")
@@ -214,5 +220,13 @@ def _version(found: RewardVersion) -> VersionObject:
     )
 
 
-def _starter(starter: Starter) -> StarterObject:
-    return StarterObject(id=starter.name, title=starter.title, description=starter.description, python=starter.source)
+def _preset(preset: Preset) -> PresetObject:
+    return PresetObject(
+        id=preset.name,
+        title=preset.title,
+        description=preset.description,
+        kind=preset.kind,
+        python=preset.source if preset.kind == "python" else None,
+        grader=json.loads(preset.source) if preset.kind == "grader" else None,
+        needs=list(preset.needs),
+    )

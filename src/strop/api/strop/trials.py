@@ -15,7 +15,6 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from strop.api.answers import Answer
-from strop.api.bodies import Body
 from strop.api.dependencies import Provided
 from strop.api.openai.library import ServerLibrary
 from strop.api.openai.requests import RewardOption
@@ -28,6 +27,7 @@ from strop.data.faults import Refused
 from strop.data.rows import build_row
 from strop.data.strict_json import parse_object
 from strop.errors import InvalidRequest
+from strop.http.bodies import Body
 from strop.jobs.environment import needed_secrets, public_environment
 from strop.store.datasets import DatasetStore
 from strop.types import Json, Row

@@ -1,1 +1,1 @@
-"""Sample data sets, made by seeded generators, each with a reward function that fits."""
+"""Sample data sets, made by seeded generators."""

@@ -1,11 +1,10 @@
-"""The sample data sets by name: their rows, and the reward function that fits each of them."""
+"""The sample data sets by name: their rows, and the name of the reward preset that fits."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Literal
 
 from strop.data.samples import coding, json_extraction, maths, search_qa, short_answers
@@ -24,6 +23,8 @@ class Sample:
     description: str
     """One line: what a row asks, and what is scored."""
     make: Callable[[], Splits]
+    preset: str
+    """Name of the reward preset that fits."""
 
     def rows(self, split: Split) -> tuple[Fields, ...]:
         """The rows of one part, the same every time."""
@@ -35,12 +36,6 @@ class Sample:
         for row in self.rows(split):
             yield (json.dumps(row, ensure_ascii=False) + "\n").encode()
 
-    @property
-    def reward(self) -> str:
-        """Python source of its reward function, `grade`."""
-        file = files("strop.data.samples") / "rewards" / f"{self.name.replace('-', '_')}.py"
-        return file.read_text(encoding="utf-8")
-
 
 SAMPLES: Mapping[str, Sample] = {
     sample.name: sample
@@ -50,30 +45,35 @@ SAMPLES: Mapping[str, Sample] = {
             "JSON extraction",
             "A sentence about a person becomes JSON with name and age; each part of the object is scored.",
             json_extraction.make,
+            "sample_json_extraction",
         ),
         Sample(
             "maths",
             "Maths",
             "Sums and short word problems with whole numbers; the last number of the answer counts.",
             maths.make,
+            "sample_maths",
         ),
         Sample(
             "coding",
             "Coding",
             "Small Python functions; scored by five tests each, run apart from everything else.",
             coding.make,
+            "sample_coding",
         ),
         Sample(
             "search-qa",
             "Search QA",
             "A question about a short passage that holds the answer; scored by the words in common.",
             search_qa.make,
+            "sample_search_qa",
         ),
         Sample(
             "short-answers",
             "Short answers",
             "Capitals, elements, young animals and continents; scored against the accepted names.",
             short_answers.make,
+            "sample_short_answers",
         ),
     )
 }

@@ -11,10 +11,9 @@ from pathlib import Path
 from strop.config import RewardConfig
 from strop.errors import InvalidRequest, RewardError
 from strop.rewards.base import Outcome
-from strop.rewards.graders.base import Grade, Part, Settings, Values
-from strop.rewards.graders.build import build_part
-from strop.rewards.graders.shapes import Grader, parse_grader, variables_of
-from strop.rewards.graders.template import Absent
+from strop.rewards.graders.grade import Grade, Part, Settings, Values
+from strop.rewards.graders.grader import Grader
+from strop.rewards.graders.parse import parse_grader
 from strop.rewards.payload import item_payload, sample_payload
 from strop.rewards.redact import Redactor
 from strop.rewards.sandbox import named_variables
@@ -55,7 +54,7 @@ class GraderFunction:
         self._redactor = Redactor(variables)
         settings = Settings(self._config, variables, self._allow_private)
         # In a thread: it may import large libraries, and a server has other things to do.
-        self._part = await asyncio.to_thread(build_part, self._grader, settings)
+        self._part = await asyncio.to_thread(self._grader.part, settings)
         try:
             await self._part.start()
         except BaseException:
@@ -110,19 +109,6 @@ def read_grader(path: Path, reward: str) -> Grader:
     except InvalidRequest as error:
         why = error.message
     raise RewardError(f"reward {reward!r}: {path}: {why}", param="rewards.source")
-
-
-def missing_variables(grader: Grader, row: Row) -> list[str]:
-    """What the grader's templates ask of a row and the row does not have, as they write it."""
-    item = row_item(row)
-    missing: dict[str, None] = {}
-    for variable in variables_of(grader):
-        if variable.namespace == "item":
-            try:
-                variable.find({}, item)
-            except Absent:
-                missing[str(variable)] = None
-    return list(missing)
 
 
 def row_item(row: Row) -> dict[str, Json]:

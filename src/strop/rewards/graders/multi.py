@@ -3,14 +3,107 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Literal, Self
 
-from strop.rewards.graders.base import Grade, Part, Values
-from strop.rewards.graders.formula import Formula, FormulaError
-from strop.types import Failure
+from pydantic import BeforeValidator, Discriminator, Field, PlainValidator, Tag, model_validator
+
+from strop.rewards.graders.fields import described, fault
+from strop.rewards.graders.formula import Formula, FormulaError, parse_formula
+from strop.rewards.graders.grade import Grade, Part, Settings, Values
+from strop.rewards.graders.grader import Grader
+from strop.rewards.graders.kinds import Single
+from strop.types import Failure, Json
+
+MAX_PARTS = 32
+NEEDS_NAMES = (
+    "a list of graders needs names to use in calculate_output: give each a `name` of letters, digits and _ "
+    "that differs from the others, or write `graders` as an object"
+)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class MultiPart:
+def _form(graders: Json) -> str:
+    """Which of the three forms that OpenAI's documents show."""
+    if isinstance(graders, list):
+        return "in a list"
+    return "alone" if isinstance(graders.get("type"), str) else "by name"
+
+
+def _check_graders(value: Json) -> Json:
+    if not isinstance(value, dict | list):
+        raise fault(f"expected an object of graders by name, found {described(value)}")
+    entries = enumerate(value) if isinstance(value, list) else value.items()
+    for key, entry in entries:
+        if isinstance(entry, dict) and entry.get("type") == "multi":
+            raise fault("a multi grader cannot hold another multi grader", str(key), "type")
+    return value
+
+
+def _formula(text: Json) -> Formula:
+    if not isinstance(text, str) or not text:
+        raise fault(f"expected a text, found {described(text)}")
+    try:
+        return parse_formula(text)
+    except FormulaError as error:
+        raise fault(f"{text!r} is no formula: {error}") from None
+
+
+class Multi(Grader):
+    """Several graders, and the formula that makes one number of theirs."""
+
+    type: Literal["multi"]
+    graders: Annotated[
+        Annotated[dict[str, Single], Tag("by name")]
+        | Annotated[tuple[Single, ...], Tag("in a list")]
+        | Annotated[Single, Tag("alone")],
+        Discriminator(_form),
+        BeforeValidator(_check_graders),
+    ]
+    formula: Annotated[Formula, PlainValidator(_formula)] = Field(alias="calculate_output")
+
+    @cached_property
+    def parts(self) -> Mapping[str, Grader]:
+        """The graders by the names that the formula uses.
+
+        In a list these are their own where they are fit for a formula, else the type, as OpenAI's
+        example has it: `string_check_score`.
+        """
+        if isinstance(self.graders, dict):
+            return self.graders
+        listed = self.graders if isinstance(self.graders, tuple) else (self.graders,)
+        return {_listed_name(grader): grader for grader in listed}
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        for name in self.parts:
+            if not _NAME.fullmatch(name):
+                why = "its name must be letters, digits and _, so that the formula can use it"
+                raise fault(why, "graders", name)
+        if isinstance(self.graders, tuple) and len(self.parts) < len(self.graders):
+            raise fault(NEEDS_NAMES, "graders")
+        if not 1 <= len(self.parts) <= MAX_PARTS:
+            raise fault(f"{len(self.parts)} graders; a multi grader has 1 to {MAX_PARTS}", "graders")
+        unknown = sorted(self.formula.names - self.parts.keys())
+        if unknown:
+            there = ", ".join(self.parts)
+            raise fault(f"there is no grader {unknown[0]!r}; there are {there}", "calculate_output")
+        return self
+
+    def part(self, settings: Settings) -> Part:
+        """Run all graders."""
+        parts = {name: grader.part(settings.of_part(name)) for name, grader in self.parts.items()}
+        return _MultiPart(parts, self.formula)
+
+
+def _listed_name(grader: Grader) -> str:
+    named = "name" in grader.model_fields_set and _NAME.fullmatch(grader.name)
+    return grader.name if named else f"{grader.type}_score"
+
+
+class _MultiPart:
     """The result of the formula. A part that the formula does not use is only shown."""
 
     def __init__(self, parts: Mapping[str, Part], formula: Formula) -> None:

@@ -4,21 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Annotated, Literal
 
-from strop.rewards.graders.base import Grade, Settings, Values
-from strop.rewards.graders.shapes import Python
+from pydantic import AfterValidator
+
+from strop.rewards.graders.fields import Text, fault
+from strop.rewards.graders.grade import Grade, Part, Settings, Values
+from strop.rewards.graders.grader import Grader
 from strop.rewards.pool import RewardPool
 from strop.rewards.process import Code
-from strop.types import Failure
+from strop.types import Failure, Json
+
+MAX_SOURCE_BYTES = 256_000
 
 
-class PythonPart:
+def _check_size(source: str) -> str:
+    size = len(source.encode(errors="surrogatepass"))
+    if size >= MAX_SOURCE_BYTES:
+        raise fault(f"{size:,} bytes; a source has less than {MAX_SOURCE_BYTES:,}")
+    return source
+
+
+class Python(Grader):
+    """`grade(sample, item)` as text."""
+
+    type: Literal["python"]
+    source: Annotated[Text, AfterValidator(_check_size)]
+    image_tag: Json = None
+    """Ignored: strop has no images, what is installed is there."""
+
+    def part(self, settings: Settings) -> Part:
+        """Run the source in processes."""
+        return _PythonPart(self.source, settings)
+
+
+class _PythonPart:
     """A function of the grader's own. It sees none of the reward's variables."""
 
-    def __init__(self, grader: Python, settings: Settings) -> None:
+    def __init__(self, source: str, settings: Settings) -> None:
         # A grader comes from elsewhere more often than a file does, and OpenAI's see none either.
         config = settings.config.model_copy(update={"env": ()})
-        self._pool = RewardPool(config, code=Code("grader.py", "grade", grader.source))
+        self._pool = RewardPool(config, code=Code("grader.py", "grade", source))
 
     async def start(self) -> None:
         """Raises RewardError, with the line, if the source cannot be loaded."""

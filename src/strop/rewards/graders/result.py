@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from strop.config import RewardConfig
-from strop.rewards.graders.base import Grade, Usage
+from strop.endpoints.replies import Usage
 from strop.rewards.graders.function import GraderFunction
-from strop.rewards.graders.shapes import Grader, Multi
+from strop.rewards.graders.grade import Grade
+from strop.rewards.graders.grader import Grader
+from strop.rewards.graders.multi import Multi
 from strop.rewards.payload import sample_payload
 from strop.types import Failure, Json, Message, Rollout, Step, StopReason
 

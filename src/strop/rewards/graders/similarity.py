@@ -1,60 +1,68 @@
-"""`text_similarity`: how alike two texts are, by the metrics of RapidFuzz, NLTK and rouge-score.
-
-Needs the extra `graders`.
-"""
+"""`text_similarity`: how alike two texts are."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 import time
-from collections.abc import Callable, Mapping
-from functools import partial
+from typing import Annotated, Any, Literal, get_args
 
-from nltk.corpus import wordnet
-from nltk.tokenize import wordpunct_tokenize
-from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
-from nltk.translate.gleu_score import sentence_gleu
-from nltk.translate.meteor_score import single_meteor_score
-from rapidfuzz import fuzz
-from rapidfuzz.distance import LCSseq
-from rouge_score.rouge_scorer import RougeScorer
+from pydantic import BeforeValidator
 
-from strop.errors import RewardError
-from strop.rewards.graders.base import Grade, Settings, Values, absent
-from strop.rewards.graders.shapes import TextSimilarity
+from strop.rewards.graders.fields import TemplateText, fault
+from strop.rewards.graders.grade import Grade, Part, Settings, Values, absent
+from strop.rewards.graders.grader import Grader
 from strop.rewards.graders.template import Absent
-from strop.types import Failure
+from strop.types import Failure, Json
 
 MAX_CHARS = 100_000
 """Of each text: a comparison of longer ones takes seconds."""
 
-NEEDS_WORDNET = (
-    "meteor needs NLTK's corpus wordnet, which is not part of the package; install it with "
-    "`python -m nltk.downloader wordnet`, or name its folder in $NLTK_DATA"
+Metric = Literal[
+    "fuzzy_match", "bleu", "gleu", "meteor", "rouge_1", "rouge_2", "rouge_3", "rouge_4", "rouge_5", "rouge_l"
+]
+METRICS: tuple[str, ...] = get_args(Metric)
+COSINE = (
+    "cosine is refused: it compares embeddings, which needs an embedding model, and OpenAI offers it in evals only, "
+    f"not for fine-tuning; use one of {', '.join(METRICS)}"
 )
 
 
-class SimilarityPart:
+def _no_cosine(metric: Json) -> Json:
+    if metric == "cosine":
+        raise fault(COSINE)
+    return metric
+
+
+class TextSimilarity(Grader):
     """The metric of two texts, from 0 to 1."""
 
-    def __init__(self, grader: TextSimilarity, settings: Settings) -> None:
+    type: Literal["text_similarity"]
+    input: TemplateText
+    reference: TemplateText
+    evaluation_metric: Annotated[Metric, BeforeValidator(_no_cosine)]
+
+    def part(self, settings: Settings) -> Part:
+        """Compare in threads, with functions that need the extra `graders`."""
+        return _SimilarityPart(self, settings, settings.load("strop.rewards.graders.text_metrics", self.type))
+
+
+class _SimilarityPart:
+    def __init__(self, grader: TextSimilarity, settings: Settings, metrics: Any) -> None:
         self._grader = grader
-        self._name = settings.config.name
+        self._settings = settings
+        self._metrics = metrics
 
     async def start(self) -> None:
         """Raises RewardError if the metric needs a corpus that is not here."""
-        if self._grader.metric == "meteor":
+        if self._grader.evaluation_metric == "meteor":
             try:
-                await asyncio.to_thread(wordnet.ensure_loaded)
-            except LookupError:
-                raise RewardError(f"reward {self._name!r}: {NEEDS_WORDNET}", param="rewards.source") from None
-            except Exception as error:  # Whatever a damaged corpus makes of NLTK's reader.
-                why = f"NLTK's corpus wordnet cannot be read ({type(error).__name__}: {error}); install it anew"
-                raise RewardError(f"reward {self._name!r}: {why}", param="rewards.source") from None
+                await asyncio.to_thread(self._metrics.load_wordnet)
+            except LookupError as error:
+                raise self._settings.refusal(str(error.args[0])) from None
 
     async def grade(self, sample: Values, item: Values, seed: int) -> Grade:
         """Grade one sample, in a thread: a long text would hold up everything else."""
+        metric = self._grader.evaluation_metric
         try:
             text = self._grader.input.render(sample, item)
             reference = self._grader.reference.render(sample, item)
@@ -62,64 +70,10 @@ class SimilarityPart:
             return absent(error, 0.0)
         if max(len(text), len(reference)) > MAX_CHARS:
             found = f"texts of {len(text):,} and {len(reference):,} characters"
-            return Grade(failure=Failure("size", f"{found}; {self._grader.metric} compares at most {MAX_CHARS:,}"))
+            return Grade(failure=Failure("size", f"{found}; {metric} compares at most {MAX_CHARS:,}"))
         started = time.monotonic()
-        value = await asyncio.to_thread(METRICS[self._grader.metric], text, reference)
+        value = await asyncio.to_thread(self._metrics.METRICS[metric], text, reference)
         return Grade(value, seconds=time.monotonic() - started)
 
     async def close(self) -> None:
         """Nothing to do."""
-
-
-class Words:
-    """rouge-score's own words with letters of all scripts: it would see nothing in a text without Latin ones."""
-
-    def tokenize(self, text: str) -> list[str]:
-        """Runs of letters and digits, in small letters."""
-        return re.findall(r"[^\W_]+", text.lower())
-
-
-_WORDS = Words()
-_SMOOTHED = SmoothingFunction().method1
-
-
-def _fuzzy_match(text: str, reference: str) -> float:
-    return float(fuzz.ratio(text, reference)) / 100.0
-
-
-def _bleu(text: str, reference: str) -> float:
-    """Without smoothing, a text that shares no four words in a row would have 0."""
-    tokens, wanted = wordpunct_tokenize(text), wordpunct_tokenize(reference)
-    return float(sentence_bleu([wanted], tokens, smoothing_function=_SMOOTHED, auto_reweigh=True))
-
-
-def _gleu(text: str, reference: str) -> float:
-    return float(sentence_gleu([wordpunct_tokenize(reference)], wordpunct_tokenize(text)))
-
-
-def _meteor(text: str, reference: str) -> float:
-    return float(single_meteor_score(wordpunct_tokenize(reference), wordpunct_tokenize(text)))
-
-
-def _rouge_n(text: str, reference: str, *, n: int) -> float:
-    name = f"rouge{n}"
-    return float(RougeScorer([name], tokenizer=_WORDS).score(reference, text)[name].fmeasure)
-
-
-def _rouge_l(text: str, reference: str) -> float:
-    """F-measure of the longest common subsequence; rouge-score's own takes a second for a page of text."""
-    tokens, wanted = _WORDS.tokenize(text), _WORDS.tokenize(reference)
-    if not tokens or not wanted:
-        return 0.0
-    return 2.0 * LCSseq.similarity(tokens, wanted) / (len(tokens) + len(wanted))
-
-
-METRICS: Mapping[str, Callable[[str, str], float]] = {
-    "fuzzy_match": _fuzzy_match,
-    "bleu": _bleu,
-    "gleu": _gleu,
-    "meteor": _meteor,
-    **{f"rouge_{n}": partial(_rouge_n, n=n) for n in range(1, 6)},
-    "rouge_l": _rouge_l,
-}
-"""Functions of (text, reference)."""

@@ -74,11 +74,6 @@ class Template:
 
     parts: tuple[str | Variable, ...]
 
-    @property
-    def variables(self) -> tuple[Variable, ...]:
-        """All that it needs, in order."""
-        return tuple(part for part in self.parts if isinstance(part, Variable))
-
     def render(self, sample: Mapping[str, Json], item: Mapping[str, Json]) -> str:
         """The text with every value in its place: strings as they are, others as JSON. Raises Absent."""
         return "".join(part if isinstance(part, str) else text_of(part.find(sample, item)) for part in self.parts)

@@ -12,7 +12,7 @@ from strop.errors import NotFound, StropError
 from strop.store.drafts import DraftStore
 from strop.web.catalogues import dataset_of_file
 from strop.web.context import Address, services
-from strop.web.starters import reward_name
+from strop.web.presets import reward_name
 from strop.web.theme import button, failed, page, since, tag, tag_text, text
 from strop.web.wizard.book import Book
 from strop.web.wizard.draft import JobDraft, RewardPart, draft_of_job

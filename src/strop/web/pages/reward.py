@@ -24,9 +24,9 @@ from strop.web.context import Address, services
 from strop.web.editor import code_editor
 from strop.web.faults import faults
 from strop.web.forms import ask, choice_field, text_field
+from strop.web.presets import content, pretty
 from strop.web.reward_test import RewardTest
 from strop.web.secrets_field import SecretsField
-from strop.web.starters import content, pretty
 from strop.web.theme import button, confirm, failed, missing, page, since, tag, tag_text, text
 
 

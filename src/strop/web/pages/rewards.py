@@ -6,9 +6,10 @@ from nicegui import run, ui
 
 from strop.api.strop.rewards import NewReward, RewardObject, create_reward, list_rewards
 from strop.errors import StropError
+from strop.rewards.presets.index import Preset, presets
 from strop.web.catalogues import named_freely
 from strop.web.context import Address, services
-from strop.web.starters import Start, content, starts
+from strop.web.presets import content
 from strop.web.theme import button, failed, page, since, tag, tag_text, text
 
 PAGE = 50
@@ -29,20 +30,20 @@ async def rewards_page() -> None:
             tag_text("h2", "Start from", props='id="starts"')
             box = tag("div", "s-grid")
         await listing.load()
-        for start in (await run.io_bound(starts) or {}).values():
+        for preset in presets().values():
             with box:
-                _start(start)
+                _card(preset)
 
 
-def _start(start: Start) -> None:
+def _card(preset: Preset) -> None:
     async def make() -> None:
         control.disable()
 
         def named(name: str) -> RewardObject:
-            return create_reward(NewReward(name=name, **content(start.kind, start.source)), services())
+            return create_reward(NewReward(name=name, **content(preset.kind, preset.source)), services())
 
         try:
-            made = await run.io_bound(named_freely, start.title.rpartition(": ")[2], named)
+            made = await run.io_bound(named_freely, preset.title.rpartition(": ")[2], named)
         except StropError as error:
             control.enable()
             failed(error.message)
@@ -52,10 +53,12 @@ def _start(start: Start) -> None:
 
     with tag("section", "s-card"):
         with tag("div", "s-row"):
-            tag_text("h3", start.title, "s-grow")
+            tag_text("h3", preset.title, "s-grow")
             control = button("New", make)
-            control.props["aria-label"] = f"New reward from {start.title}"
-        tag_text("p", start.description, "s-muted")
+            control.props["aria-label"] = f"New reward from {preset.title}"
+        tag_text("p", preset.description, "s-muted")
+        if preset.needs:
+            tag_text("p", f"Rows need {', '.join(preset.needs)}.", "s-small s-muted")
 
 
 class Listing:

@@ -17,14 +17,15 @@ from strop.api.strop.rewards import (
     list_versions,
 )
 from strop.errors import StropError
+from strop.rewards.presets.index import Preset, presets
 from strop.store.providers import ProviderStore
 from strop.web.catalogues import MANY, named_freely
 from strop.web.context import services
 from strop.web.editor import code_editor
 from strop.web.forms import Complaint, choice_field, number_field, text_field
 from strop.web.pages.reward import source_of
+from strop.web.presets import content, judges, reward_name
 from strop.web.secrets_field import SecretsField
-from strop.web.starters import Start, content, judges, reward_name, starts
 from strop.web.theme import button, failed, tag, tag_text, text
 from strop.web.wizard.draft import JobDraft, RewardPart
 from strop.web.wizard.frame import Wizard
@@ -44,14 +45,14 @@ class RewardStep:
     def __init__(self, wizard: Wizard) -> None:
         self._wizard = wizard
         self._stored: list[RewardObject] = []
-        self._starts: dict[str, Start] = {}
+        self._presets: dict[str, Preset] = {}
 
     async def build(self) -> None:
         """Draw it."""
         stored = await run.io_bound(list_rewards, services(), None, MANY, "")
         self._stored = list(stored.data) if stored else []
         providers = ProviderStore(services().database).list()
-        self._starts = {**(await run.io_bound(starts) or {}), **judges(providers)}
+        self._presets = {**presets(), **judges(providers)}
         text(
             "Each reward scores every answer. Trained on is the sum of their scores, each times its weight; "
             "a weight of 0 only draws a curve.",
@@ -62,8 +63,8 @@ class RewardStep:
         with tag("section", "s-card", 'aria-labelledby="add"'):
             tag_text("h2", "Add a reward", props='id="add"')
             with tag("div", "s-fields s-wide-fields"):
-                titles = {start.id: start.title for start in self._starts.values()}
-                self._start = choice_field("Starting from", titles, None, self._add, hint="Code that you change here.")
+                titles = {name: preset.title for name, preset in self._presets.items()}
+                self._preset = choice_field("Starting from", titles, None, self._add, hint="Code that you change here.")
                 if self._stored:
                     names = {reward.id: reward.name for reward in self._stored}
                     self._library = choice_field(
@@ -90,13 +91,14 @@ class RewardStep:
         with self._sum:
             text(f"reward = {' + '.join(terms)}")
 
-    async def _add(self, start_id: str | None) -> None:
-        if start_id is None:
+    async def _add(self, name: str | None) -> None:
+        if name is None:
             return
-        start = self._starts[start_id]
-        self._start.value = None
-        name = reward_name(start.title)
-        await self._take(RewardPart(name=name, kind=start.kind, source=start.source, env=start.env))
+        preset = self._presets[name]
+        self._preset.value = None
+        await self._take(
+            RewardPart(name=reward_name(preset.title), kind=preset.kind, source=preset.source, env=preset.env)
+        )
 
     async def _add_stored(self, reward_id: str | None) -> None:
         if reward_id is None:

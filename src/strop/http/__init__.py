@@ -1,0 +1,1 @@
+"""What the API of the server and the model process have in common as HTTP services."""
