@@ -21,6 +21,9 @@ def serve(
     max_concurrent: Annotated[int, typer.Option(min=1, help="Completions of one deployment decoded together.")] = 16,
     memory: Annotated[float | None, typer.Option(metavar="GIB", help="What all deployments may take.")] = None,
     idle_minutes: Annotated[float, typer.Option(min=0, help="After so long unused they unload; 0: never.")] = 30.0,
+    stalled_minutes: Annotated[
+        float, typer.Option(min=0, help="A process that writes nothing for so long is started again; 0: never.")
+    ] = 30.0,
 ) -> None:
     """Run the server: jobs, an OpenAI-compatible API, deployments.
 
@@ -34,7 +37,7 @@ def serve(
     os.umask(0o077)
     os.environ.pop("STROP_DATABASE_URL", None)
     options = Options(
-        host, port, data_dir, database_url, concurrency, max_concurrent, memory, idle_minutes=idle_minutes
+        host, port, data_dir, database_url, concurrency, max_concurrent, memory, idle_minutes, stalled_minutes
     )
     Server(options, _greet).run()
 

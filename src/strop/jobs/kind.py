@@ -73,11 +73,17 @@ class Change:
 class Handler(Protocol):
     """What is particular about one task while a supervisor has it."""
 
-    folder: TaskDir
-    ends_with_server: bool
-    """Its process needs this very server, and is stopped when that stops."""
-    time_limit_s: float | None
-    """After that its process is ended."""
+    @property
+    def folder(self) -> TaskDir:
+        """Where its process works."""
+
+    @property
+    def ends_with_server(self) -> bool:
+        """Whether its process needs this very server, and is stopped when that stops."""
+
+    @property
+    def time_limit_s(self) -> float | None:
+        """Seconds after which its process is ended."""
 
     @property
     def prepared(self) -> bool:
@@ -108,7 +114,9 @@ class Handler(Protocol):
 class Kind(Protocol):
     """A kind of task: where its processes run, and what handles each of them."""
 
-    launcher: Launcher
+    @property
+    def launcher(self) -> Launcher:
+        """Where its processes run."""
 
     def open(self, task: Task) -> Handler:
         """What handles a task from now on."""

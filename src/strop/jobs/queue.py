@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, RowMapping, Table
@@ -38,7 +38,10 @@ _HAPPENED: Mapping[TaskStatus, str] = {
 }
 
 
-class TaskQueue[T: Task]:
+T = TypeVar("T", bound=Task)
+
+
+class TaskQueue(Generic[T]):
     """All tasks of one kind. Safe to use from many threads."""
 
     kind: ClassVar[str]

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from strop.errors import StropError, Unavailable
 from strop.jobs.kind import Change, Exit, Handler, Kind, Outcome, Restart, Settled, failed
@@ -123,9 +124,8 @@ class Work:
         """Take a task of the queue; None when it was changed or taken in between."""
         handler = kind.open(task)
         fault = _prepare(handler)
-        events = [NewEvent("Job started" if task.started_at is None else "Job goes on")]
-        if task.kind != "training":
-            events = [NewEvent("Started" if task.started_at is None else "Started again")]
+        noun = "Job" if task.kind == "training" else task.kind.capitalize()
+        events = [NewEvent(f"{noun} started" if task.started_at is None else f"{noun} goes on")]
         values = {"status": TaskStatus.RUNNING, "pid": None, "pid_started_at": None}
         claimed = seat.leases.claim(task, events, fence=handler.folder.fence(), **values)
         if claimed is None:
@@ -280,7 +280,7 @@ class Work:
         """Write down which process it is. Until that is done, a new server finds it by the folder's lock."""
         if self.task.pid == process.pid and self.task.pid_started_at == process.started_at:
             return
-        values = {"pid": process.pid, "pid_started_at": process.started_at}
+        values: dict[str, Any] = {"pid": process.pid, "pid_started_at": process.started_at}
         started_at = self.task.started_at or self._seat.leases.now()
         reason = None if self.task.restarts == 0 else self.task.reason
         self.task = self._seat.leases.change(self.task, **values, started_at=started_at, reason=reason)
@@ -292,9 +292,7 @@ class Work:
 
     def _write(self, change: Change) -> None:
         if change.events or change.values or change.also:
-            self.task = self._seat.leases.change(
-                self.task, change.events, change.also, change.durable, **change.values
-            )
+            self.task = self._seat.leases.change(self.task, change.events, change.also, change.durable, **change.values)
 
     def _conclude(self, code: int, known: Outcome | None) -> None:
         """No process is at work: see what that means."""
@@ -315,14 +313,13 @@ class Work:
             self._state = Starting(self._seat.monotonic())
             return
         if again > limits.restarts:
-            reason = f"{outcome.reason}\nGiven up after {limits.restarts} restarts without a new checkpoint"
-            if self.task.kind != "training":
-                reason = f"{outcome.reason}\nGiven up after {limits.restarts} restarts"
+            progress = " without a new checkpoint" if self.task.kind == "training" else ""
+            reason = f"{outcome.reason}\nGiven up after {limits.restarts} restarts{progress}"
             self._settle(Settled(TaskStatus.FAILED, reason, outcome.code))
             return
         delay = min(limits.backoff_s * 2 ** (again - 1), limits.longest_backoff_s)
         reason = f"{outcome.reason} (restart {again} of {limits.restarts} in {delay:g} s)"
-        values = {"restarts": again, "reason": reason, "pid": None, "pid_started_at": None}
+        values: dict[str, Any] = {"restarts": again, "reason": reason, "pid": None, "pid_started_at": None}
         self.task = self._seat.leases.change(self.task, [NewEvent(reason, level="warn")], **values)
         self._state = Starting(self._seat.monotonic() + delay)
 

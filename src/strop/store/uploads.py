@@ -202,7 +202,9 @@ def _user(connection: sa.Connection, file_id: str) -> str | None:
         return f"data set {named}"
     of_job = sa.or_(jobs.c.training_file == file_id, jobs.c.validation_file == file_id)
     for table, uses in ((jobs, of_job), (evaluations, evaluations.c.spec.contains(file_id))):
-        found = connection.scalar(sa.select(tasks.c.id).join_from(tasks, table).where(uses, tasks.c.status.not_in(ENDED)).limit(1))
+        found = connection.scalar(
+            sa.select(tasks.c.id).join_from(tasks, table).where(uses, tasks.c.status.not_in(ENDED)).limit(1)
+        )
         if found is not None:
             return str(found)
     return None

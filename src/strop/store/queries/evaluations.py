@@ -111,7 +111,9 @@ def paired_page(
 
 def found_evaluation(connection: Connection, evaluation_id: str) -> int:
     """The `seq` of an evaluation. NotFound where there is none."""
-    seq = connection.scalar(sa.select(tasks.c.seq).join_from(tasks, evaluations).where(tasks.c.id == sendable(evaluation_id)))
+    seq = connection.scalar(
+        sa.select(tasks.c.seq).join_from(tasks, evaluations).where(tasks.c.id == sendable(evaluation_id))
+    )
     if seq is None:
         raise NotFound(f"no evaluation {evaluation_id!r}", param="evaluation_id")
     return int(seq)
