@@ -9,6 +9,7 @@ from pathlib import Path
 from strop.config import parse_config
 from strop.store.files import json_line
 from strop.store.rundir import RunDir, RunState
+from strop.types import Json
 
 RUNS = 50
 LONG_STEPS = 10_000
@@ -71,8 +72,7 @@ def rollout_lines(step: int, prompts: list[str], tails: list[str], chance: rando
 def prompt(number: int, chance: random.Random) -> str:
     system, user = " ".join(chance.choices(WORDS, k=20)), " ".join(chance.choices(WORDS, k=50))
     turns = [{"role": "system", "content": system}, {"role": "user", "content": f"Question {number}: {user}"}]
-    ids = chance.choices(range(49_152), k=90)
-    return f"{json_line({'prompt': turns, 'prompt_ids': ids})[1:-2]}"
+    return json_line({"prompt": turns})[1:-2]
 
 
 def tail(chance: random.Random) -> str:
@@ -82,12 +82,26 @@ def tail(chance: random.Random) -> str:
     rest = {
         "stop_reason": "length" if tokens == 200 else "stop",
         "failure": {"cause": "timeout", "message": "no answer in 10 s", "detail": ""} if failed else None,
-        "messages": [{"role": "assistant", "content": " ".join(chance.choices(WORDS, k=tokens))}],
-        "token_ids": chance.choices(range(49_152), k=tokens),
-        "sampled_mask": [1] * tokens,
-        "sampler_logprobs": [round(-chance.expovariate(1), 6) for _ in range(tokens)],
+        "turns": [turn(tokens, chance)],
+        "length": tokens,
         "entropy": 1.234567,
         "logs": "",
         "timing": {"sample": 1.2345, "reward": 0.0123},
     }
     return json_line(rest)[1:-1]
+
+
+def turn(tokens: int, chance: random.Random) -> dict[str, Json]:
+    return {
+        "message": {"role": "assistant", "content": " ".join(chance.choices(WORDS, k=tokens))},
+        "observations": [],
+        "stop_reason": "stop",
+        "length": tokens,
+        "entropy": 1.234567,
+        "version": 0,
+        "seconds": 1.2345,
+        "input_ids": chance.choices(range(49_152), k=90),
+        "token_ids": chance.choices(range(49_152), k=tokens),
+        "logprobs": [round(-chance.expovariate(1), 6) for _ in range(tokens)],
+        "new_segment": False,
+    }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,14 @@ from strop.policy.logprobs import token_logprobs
 from strop.policy.model import Policy, load_policy
 from strop.policy.prepare import adapt
 from strop.train.batch import Sample, pack
-from strop.types import Rollout, StopReason
+from strop.types import Segment
 
 SUPPORTED = ("llama", "qwen2", "qwen3", "qwen3_moe", "gemma3")
 FUSED = ("llama", "qwen2", "qwen3")
 WINDOW = 6
 """Sliding window of the tiny Gemma 3: shorter than almost any sequence in the tests."""
+
+_numbers = count()  # of rollouts: no two of a step have the same
 
 VOCABULARY = 288
 PAD, START, END, END_OF_TEXT = 0, 1, 2, 3
@@ -192,25 +195,11 @@ def plain_logprobs(model: Any, prompt: Sequence[int], completion: Sequence[int],
     return scores[len(prompt) - 1 : -1].gather(1, ids[0, len(prompt) :, None])[:, 0]
 
 
-def rollout(token_ids: Sequence[int], logprobs: Sequence[float] | None = None, index: int = 0) -> Rollout:
-    """A rollout of one completion, every token sampled."""
-    ids = tuple(token_ids)
-    return Rollout(
-        index=index,
-        messages=(),
-        steps=(),
-        token_ids_T=ids,
-        sampled_mask_T=(True,) * len(ids),
-        sampler_logprobs_T=tuple(logprobs or [0.0] * len(ids)),
-        entropy=0.0,
-        stop_reason=StopReason.LENGTH,
-    )
-
-
 def sample(prompt: Sequence[int], completions: Sequence[Sequence[int]], advantages: Sequence[float] = ()) -> Sample:
-    """A scored group as the learner takes it."""
-    rollouts = tuple(rollout(ids, index=index) for index, ids in enumerate(completions))
-    return Sample(tuple(prompt), rollouts, tuple(advantages or [1.0] * len(rollouts)))
+    """A scored group as the learner takes it, every token sampled."""
+    segments = tuple(Segment(tuple(prompt), tuple(ids), (True,) * len(ids), (0.0,) * len(ids)) for ids in completions)
+    numbers, lengths = tuple(next(_numbers) for _ in segments), tuple(map(len, completions))
+    return Sample(tuple(prompt), segments, tuple(advantages or [1.0] * len(segments)), numbers, lengths)
 
 
 def packed_logprobs(policy: Policy, samples: Sequence[Sample], temperature: float = 1.0) -> Tensor:

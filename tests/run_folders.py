@@ -47,15 +47,42 @@ def rollout_line(
         "stop_reason": stop_reason,
         "failure": {"cause": cause, "message": f"{cause} happened", "detail": ""} if cause else None,
         "prompt": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": question}],
-        "messages": [{"role": "assistant", "content": answer}],
-        "prompt_ids": [1, 2, 3],
-        "token_ids": list(range(10, 10 + tokens)),
-        "sampled_mask": [1] * tokens,
-        "sampler_logprobs": [-0.123456] * tokens,
+        "turns": [turn(answer, tokens, stop_reason)],
+        "length": tokens,
         "entropy": 0.5,
         "logs": "",
         "timing": {"sample": 0.25},
     }
+
+
+def turn(answer: str, tokens: int = 4, stop_reason: str = "stop") -> dict[str, Json]:
+    """One assistant turn of a rollout line, the first of its segment."""
+    return {
+        "message": {"role": "assistant", "content": answer},
+        "observations": [],
+        "stop_reason": stop_reason,
+        "length": tokens,
+        "entropy": 0.5,
+        "version": 0,
+        "seconds": 0.25,
+        "input_ids": [1, 2, 3],
+        "token_ids": list(range(10, 10 + tokens)),
+        "logprobs": [-0.123456] * tokens,
+        "new_segment": False,
+    }
+
+
+def old_line(line: dict[str, Json]) -> dict[str, Json]:
+    """A line of one turn as older versions wrote it: one flat sequence."""
+    (only,) = line["turns"]
+    flat = {
+        "messages": [only["message"]],
+        "prompt_ids": only["input_ids"],
+        "token_ids": only["token_ids"],
+        "sampled_mask": [1] * len(only["token_ids"]),
+        "sampler_logprobs": only["logprobs"],
+    }
+    return {key: value for key, value in line.items() if key not in ("turns", "length")} | flat
 
 
 def new_run(path: Path, name: str = "case") -> RunDir:

@@ -27,7 +27,7 @@ from safetensors.torch import load_file
 
 from models import save_tiny_model
 from strop.config import RunConfig, dump_config, parse_config
-from strop.policy.checkpoint import load_trainer_state
+from strop.policy.checkpoint import LEARNER_STATE, TRAINER_STATE, load_state
 from strop.store.checkpoints import read_checkpoint, verify
 from strop.store.rundir import RunDir
 
@@ -208,12 +208,13 @@ def weights(run: RunDir, step: int = STEPS) -> dict[str, torch.Tensor]:
 
 
 def assert_equal(found: RunDir, expected: RunDir) -> None:
-    """Bit for bit: metrics, rollouts, weights, trainer state, and what the status files say."""
+    """Bit for bit: metrics, rollouts, weights, states, and what the status files say."""
     assert measured(found) == measured(expected)
     assert rolled_out(found) == rolled_out(expected)
     assert same(weights(found), weights(expected))
-    ends = [load_trainer_state(run.checkpoints / f"step-{STEPS:06d}") for run in (found, expected)]
-    assert same(ends[0], ends[1])
+    for name in (TRAINER_STATE, LEARNER_STATE):
+        ends = [load_state(run.checkpoints / f"step-{STEPS:06d}" / name) for run in (found, expected)]
+        assert same(ends[0], ends[1])
     assert kept(found) == kept(expected)
     assert (state(found), found.status()["step"]) == ("succeeded", STEPS)
 
@@ -359,7 +360,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_goes_on(
     assert finish(run) == 0
     assert not list(run.path.rglob(".*tmp*"))
     assert f"step-{STEPS:06d}" in log(run)
-    assert "going back to the checkpoint before it" in log(run)
+    assert "using the previous checkpoint instead" in log(run)
     assert f"resuming after step 4 of {STEPS}" in log(run)
     assert_equal(run, whole("lora"))
 
@@ -392,7 +393,7 @@ def test_a_changed_data_file_is_refused_on_resuming(
     assert finish(run) == 1
     assert state(run) == "failed"
     assert "fingerprint" in run.status()["message"]
-    assert "resume with the data and settings that the run was started with" in run.status()["message"]
+    assert "resume with the run's original data and settings" in run.status()["message"]
     # What was there is still there.
     assert measured(run) == before
     assert kept(run) == kept(whole("lora"))

@@ -90,4 +90,4 @@ def test_an_evaluation_outlives_the_server_and_two_are_compared(tmp_path: Path) 
     assert figures["p_value"] == 2 / 2**ROWS
     assert compared["notes"] == []
     best = compared["data"][0]
-    assert best["other"]["answers"][0]["messages"][0]["content"] == str(best["line"] - 1)
+    assert best["other"]["rollouts"][0]["turns"][0]["message"]["content"] == str(best["line"] - 1)

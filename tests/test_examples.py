@@ -17,7 +17,7 @@ from strop.config import read_config
 from strop.data.rows import load_rows, refuse_overlap
 from strop.policy.catalogue import find_entry
 from strop.rewards.scorer import Scorer
-from strop.types import Message, Reward, Rollout, Row, Step, StopReason
+from strop.types import Message, Reward, Rollout, Row, StopReason, Turn
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 FOLDERS = sorted(config.parent for config in EXAMPLES.glob("*/config.toml"))
@@ -41,8 +41,7 @@ def score(folder: Path, row: Row, answer: str, *overrides: str) -> Reward:
 
     async def run() -> Rollout:
         async with Scorer.from_config(read_config(folder / "config.toml", overrides).rewards) as scorer:
-            turn = (Message("assistant", answer),)
-            rollout = Rollout(0, turn, (Step(answer),), (1,), (True,), (0.0,), 0.0, StopReason.STOP)
+            rollout = Rollout(0, (Turn(Message("assistant", answer), StopReason.STOP, 1),), StopReason.STOP)
             return await scorer.score(row, rollout, seed=0)
 
     scored = asyncio.run(run())

@@ -1,8 +1,8 @@
 """Imports point down only, as the design draws the layers, and torch stays where it belongs.
 
-core    config errors metrics seeds types
+core    config errors metrics seeds text types
 parts   data endpoints envs http policy store   on core
-        rewards                                 on endpoints
+        completers rewards                      on endpoints
         rollout                                 on envs and rewards
 uses    train evals                             on parts and rollout
         jobs                                    on data and store
@@ -16,24 +16,20 @@ roots   worker app cli                          on everything below
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path
 
 import pytest
 
-import strop
+from source_imports import FILES, IMPORTS, OWN, Import, part_of, reached_from
 
-PACKAGE = Path(strop.__file__).parent
-
-CORE = frozenset({"config", "errors", "metrics", "seeds", "types"})
-PARTS = frozenset({"data", "endpoints", "envs", "http", "policy", "rewards", "store"})
+CORE = frozenset({"config", "errors", "metrics", "seeds", "text", "types"})
+PARTS = frozenset({"completers", "data", "endpoints", "envs", "http", "policy", "rewards", "store"})
 
 # What each part may import besides itself.
 ALLOWED: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(CORE | PARTS, CORE),
-    "envs": CORE | {"endpoints"},
+    "completers": CORE | {"endpoints"},
     "rewards": CORE | {"endpoints"},
     "rollout": CORE | {"envs", "rewards"},
     "train": CORE | {"data", "policy", "rollout"},
@@ -59,87 +55,17 @@ WITHOUT_TORCH = frozenset(
         "strop.policy.tokens",
         "strop.policy.tool_calls",
         "strop.policy.weights",
+        "strop.serve.answers",
+        "strop.serve.app",
+        "strop.serve.bodies",
         "strop.serve.client",
+        "strop.serve.server",
         "strop.serve.supervisor",
-        "strop.serve.wire",
     }
 )
 
 # Imports inside a function, beside those of the command line.
 LATE = frozenset({("strop.rewards.verdict", "asyncio")})  # half of the start-up time of a reward process
-
-
-@dataclass(frozen=True)
-class Import:
-    """One import statement."""
-
-    module: str
-    """Dotted name of the file that it stands in."""
-    line: int
-    target: str
-    """Dotted name of the module that it names."""
-    top_level: bool
-
-    def __str__(self) -> str:
-        return f"{self.module}:{self.line} imports {self.target}"
-
-
-def module_name(file: Path) -> str:
-    parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-FILES = {module_name(file): file for file in sorted(PACKAGE.rglob("*.py"))}
-
-
-def imports_of(module: str) -> Iterator[Import]:
-    tree = ast.parse(FILES[module].read_text(encoding="utf-8"))
-    top = {id(node) for node in top_level(tree)}
-    for node in ast.walk(tree):
-        for target in targets(node):
-            yield Import(module, node.lineno, target, id(node) in top)  # type: ignore[attr-defined]
-
-
-def top_level(tree: ast.AST) -> Iterator[ast.AST]:
-    """Statements that run when the module is imported, those in `if` and `try` included."""
-    for node in ast.iter_child_nodes(tree):
-        yield node
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            yield from top_level(node)
-
-
-def targets(node: ast.AST) -> Iterator[str]:
-    """Modules that a statement imports; `from strop.policy import lora` names `strop.policy.lora`."""
-    if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names)
-    elif isinstance(node, ast.ImportFrom):
-        assert node.level == 0, "relative import"
-        assert node.module is not None
-        for alias in node.names:
-            inner = f"{node.module}.{alias.name}"
-            yield inner if inner in FILES else node.module
-
-
-IMPORTS = [found for module in FILES for found in imports_of(module)]
-OWN = [found for found in IMPORTS if found.target.split(".")[0] == "strop"]
-
-
-def part_of(module: str) -> str:
-    """`train` for `strop.train.loop`; empty for the package itself."""
-    return module.split(".")[1] if "." in module else ""
-
-
-def reached_from(module: str) -> frozenset[str]:
-    """Every module of strop that importing one brings in, itself and all parents included."""
-    seen: set[str] = set()
-    waiting = [module]
-    while waiting:
-        name = waiting.pop()
-        if name not in seen and name in FILES:
-            seen.add(name)
-            waiting += [found.target for found in OWN if found.module == name and found.top_level]
-            waiting += [name.rpartition(".")[0]] if "." in name else []
-    return frozenset(seen)
 
 
 def uses_torch(found: Import) -> bool:

@@ -15,10 +15,12 @@ from strop.config import Loss, RunConfig, parse_config
 from strop.data.order import DataOrder
 from strop.envs.single_turn import SingleTurn
 from strop.policy.chat import ChatTemplate
+from strop.policy.completer import LocalCompleter
 from strop.policy.engine import Engine
 from strop.policy.prepare import prepare
 from strop.policy.sampler import LocalSampler
-from strop.train.learner import Learner
+from strop.rollout import Player
+from strop.train.grpo import GrpoLearner
 from strop.train.loop import Trainer
 from strop.types import Message, Reward, Rollout, Row, StepRecord
 
@@ -79,13 +81,14 @@ def rewards(folder: Path, method: str, loss: Loss = "dapo", rate: float = 3e-3, 
     policy, reference = prepare(config, None, lambda line: None)
     rows = [Row(f"r{n}", n, (Message("user", f"Question {n}"),), (), None, {}) for n in range(4)]
     kept = Kept()
+    chat = ChatTemplate(policy.tokenizer, "tiny", {})
     trainer = Trainer(
         config=config,
         rows=rows,
         order=DataOrder(len(rows), config.train.batch_size, config.seed),
-        learner=Learner(policy, reference, config),
+        learner=GrpoLearner(policy, reference, config),
         peak_rate=rate,
-        environment=SingleTurn(ChatTemplate(policy.tokenizer, "tiny", {}), LocalSampler(Engine(policy, 32))),
+        player=Player(LocalCompleter(policy, chat, LocalSampler(Engine(policy, 32))), SingleTurn()),
         scorer=Vowels(),
         recorders=[kept],
         checkpoints=kept,
@@ -115,7 +118,7 @@ def test_an_adapter_learns(tmp_path: Path) -> None:
 def test_learning_does_not_depend_on_the_type_that_is_computed_in(
     dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("strop.train.learner", "strop.policy.prepare"):
+    for module in ("strop.train.grpo", "strop.policy.prepare"):
         monkeypatch.setattr(f"{module}.fast_dtype", lambda device: dtype)
     assert_learnt(rewards(tmp_path, "full"))
 

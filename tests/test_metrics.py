@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 from statistics import fmean, stdev
@@ -10,7 +9,7 @@ from statistics import fmean, stdev
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from train_cases import failed_group, group, rollout, row
+from train_cases import failed_group, group, rollout, row, text_rollout
 
 from strop.metrics import group_metrics, mean_advantage, pass_at_k, pass_metrics, prefixed
 from strop.types import Group, Rollout, StopReason
@@ -90,7 +89,7 @@ def lengthy(*rollouts: tuple[int, StopReason, float]) -> Group:
         rollout([5] * length, reward=1.0, stop_reason=reason, entropy=entropy, index=index)
         for index, (length, reason, entropy) in enumerate(rollouts)
     )
-    return Group(row(), (1,), made)
+    return Group(row(), made)
 
 
 def test_lengths_count_tokens_and_how_many_were_cut_off() -> None:
@@ -103,7 +102,7 @@ def test_lengths_count_tokens_and_how_many_were_cut_off() -> None:
 
 def test_tokens_between_the_sampled_ones_are_no_part_of_the_length() -> None:
     between = rollout([5, 6, 7, 8], mask=[True, False, False, True], reward=1.0)
-    assert group_metrics([Group(row(), (1,), (between,))])["response_length"] == 2.0
+    assert group_metrics([Group(row(), (between,))])["response_length"] == 2.0
 
 
 def test_failed_groups_have_a_length_too() -> None:
@@ -168,18 +167,17 @@ def test_totals_agree_with_plain_statistics(rewards_NG: list[list[float]]) -> No
 
 def outside(tokens: int, failed: bool = False) -> Rollout:
     """What an outside model's server tells of an answer, or that it told nothing."""
-    answer = rollout((), reward=None if failed else 1.0, failure="connection" if failed else None)
-    return dataclasses.replace(answer, entropy=None, counted_tokens=tokens, messages=() if failed else answer.messages)
+    return text_rollout(tokens, None if failed else 1.0, "connection" if failed else None)
 
 
 def test_lengths_of_outside_models_are_those_their_server_counted() -> None:
-    metrics = group_metrics([Group(row(), (), (outside(10), outside(20)))])
+    metrics = group_metrics([Group(row(), (outside(10), outside(20)))])
     assert metrics["response_length"] == 15
     assert "entropy" not in metrics
 
 
 def test_an_answer_that_never_came_is_not_an_answer_of_no_tokens() -> None:
-    metrics = group_metrics([Group(row(), (), (outside(10), outside(0, failed=True)))])
+    metrics = group_metrics([Group(row(), (outside(10), outside(0, failed=True)))])
     assert metrics["response_length"] == 10
     assert metrics["failures/connection"] == 1
-    assert "response_length" not in group_metrics([Group(row(), (), (outside(0, failed=True),))])
+    assert "response_length" not in group_metrics([Group(row(), (outside(0, failed=True),))])

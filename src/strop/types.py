@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Protocol
 
 Json = Any
@@ -127,8 +128,6 @@ class TurnTokens:
     """The sampled ids, an end-of-turn token included."""
     logprobs_T: tuple[float, ...]
     """Log-probability of each sampled id at the sampling temperature."""
-    entropies_T: tuple[float, ...] | None = None
-    """Entropy in nats of each distribution that was sampled from; None where the back end does not tell."""
     new_segment: bool = False
     """Whether the prompt did not extend the ids so far: a template that rewrites history does that."""
 
@@ -144,6 +143,8 @@ class Turn:
     """Number of sampled tokens, as the back end counted them."""
     tokens: TurnTokens | None = None
     """None where the back end tells only text."""
+    entropy: float | None = None
+    """Mean entropy in nats of the distributions that were sampled from; None where the back end does not tell."""
     version: int | None = None
     """Version of the policy that sampled it; None where the back end does not tell."""
     seconds: float = 0.0
@@ -204,51 +205,69 @@ class Reward:
 
 
 @dataclass(frozen=True)
-class Step:
-    """One assistant turn of a rollout, as reward functions see it."""
-
-    response: str
-    tool_calls: tuple[Mapping[str, Json], ...] = ()
-    tool_results: tuple[Json, ...] = ()
-
-
-@dataclass(frozen=True)
 class Rollout:
-    """One attempt at a prompt: what was said, the tokens, and what it was worth."""
+    """One attempt at a prompt: its turns, and what they were worth."""
 
     index: int
     """Number within the group, from 0."""
-    messages: tuple[Message, ...]
-    """The turns after the prompt."""
-    steps: tuple[Step, ...]
-    """The assistant turns with their tool calls and results."""
-    token_ids_T: tuple[int, ...]
-    """Ids after the prompt: sampled ones and, with tools, what the environment put between."""
-    sampled_mask_T: tuple[bool, ...]
-    """True exactly for the ids that the sampler returned: only those are trained on."""
-    sampler_logprobs_T: tuple[float, ...]
-    """Log-probability under the sampler; 0.0 where not sampled."""
-    entropy: float | None
-    """Mean entropy over the sampled ids, in nats; None where an outside model does not tell it."""
+    turns: tuple[Turn, ...]
     stop_reason: StopReason
+    """Why the rollout ended: that of its last turn, or a limit of the environment."""
     reward: Reward | None = None
     failure: Failure | None = None
     logs: str = ""
     """What the reward functions logged and printed."""
     timing: Mapping[str, float] = field(default_factory=dict)
     """Seconds: `sample`, `reward`."""
-    counted_tokens: int | None = None
-    """Sampled tokens as an outside model's server counted them; its ids stay unknown."""
+
+    @cached_property
+    def messages(self) -> tuple[Message, ...]:
+        """Everything after the prompt, observations included."""
+        return tuple(message for turn in self.turns for message in (turn.message, *turn.observations))
+
+    @cached_property
+    def segments(self) -> tuple[Segment, ...]:
+        """Token sequences to train on; empty where a turn's tokens are unknown."""
+        return segments_of(self.turns)
 
     @property
     def length(self) -> int:
         """Number of sampled tokens."""
-        return sum(self.sampled_mask_T) if self.counted_tokens is None else self.counted_tokens
+        return sum(turn.length for turn in self.turns)
+
+    @property
+    def entropy(self) -> float | None:
+        """Mean entropy over the sampled ids, in nats; None where the back end does not tell."""
+        known = [(turn.entropy, turn.length) for turn in self.turns if turn.entropy is not None]
+        if not known or len(known) < len(self.turns):
+            return None
+        return sum(entropy * length for entropy, length in known) / max(self.length, 1)
 
     @property
     def answered(self) -> bool:
-        """Whether there is an answer at all, good or bad; none where the endpoint failed."""
-        return bool(self.messages or self.token_ids_T)
+        """Whether there is an answer at all, good or bad; none where the back end failed."""
+        return bool(self.turns)
+
+
+def segments_of(turns: Sequence[Turn]) -> tuple[Segment, ...]:
+    """The token sequences of turns: one, or more where a prompt did not extend what came before."""
+    segments: list[Segment] = []
+    for turn in turns:
+        tokens = turn.tokens
+        if tokens is None:
+            return ()
+        sampled = (True,) * len(tokens.token_ids_T)
+        if not segments or tokens.new_segment:
+            segments.append(Segment(tokens.input_ids_T, tokens.token_ids_T, sampled, tokens.logprobs_T))
+            continue
+        last, between = segments[-1], len(tokens.input_ids_T)
+        segments[-1] = Segment(
+            last.prompt_ids_T,
+            last.token_ids_T + tokens.input_ids_T + tokens.token_ids_T,
+            last.sampled_mask_T + (False,) * between + sampled,
+            last.logprobs_T + (0.0,) * between + tokens.logprobs_T,
+        )
+    return tuple(segments)
 
 
 @dataclass(frozen=True)
@@ -256,7 +275,6 @@ class Group:
     """All rollouts of one prompt in one step."""
 
     row: Row
-    prompt_ids_T: tuple[int, ...]
     rollouts: tuple[Rollout, ...]
 
     @property
@@ -283,16 +301,6 @@ class StepRecord:
     """Lines for the log: why a step was skipped, which groups failed."""
 
 
-class Chat(Protocol):
-    """Turns conversations into token ids and ids into text."""
-
-    def prompt_ids(self, row: Row) -> tuple[int, ...]:
-        """Ids of the row's prompt, up to where the model's answer begins."""
-
-    def text(self, token_ids: Sequence[int]) -> str:
-        """Text of sampled ids, without special tokens."""
-
-
 class Sampler(Protocol):
     """Draws completions for prompts. Knows token ids, not text or messages."""
 
@@ -311,11 +319,25 @@ class Completer(Protocol):
         """
 
 
-class Environment(Protocol):
-    """Plays one prompt to its end: single turn, with tools, or several turns."""
+class Episode(Protocol):
+    """One rollout's side of an environment."""
 
-    async def play(self, row: Row, count: int, params: SamplingParams) -> Group:
-        """`count` rollouts of a row, not scored yet."""
+    @property
+    def opening(self) -> Context:
+        """The prompt: what the first turn goes on from."""
+
+    async def step(self, turn: Turn) -> tuple[Message, ...] | None:
+        """What the environment answers a turn with; None when the episode is over."""
+
+    async def close(self) -> None:
+        """Free what the episode holds. Called once, also after an error."""
+
+
+class Environment(Protocol):
+    """Says what comes next: single turn, a user's messages, tools."""
+
+    async def start(self, row: Row, seed: int) -> Episode:
+        """Begin an episode of a row. All episodes of a group get the same seed."""
 
 
 class Recorder(Protocol):

@@ -12,11 +12,11 @@ import pytest
 
 from strop.config import RewardConfig
 from strop.data.rows import load_rows, refuse_overlap
-from strop.data.samples.catalogue import SAMPLES, Sample, Split, find_sample
+from strop.data.samples.sample_sets import SAMPLES, Sample, Split, find_sample
 from strop.errors import NotFound
 from strop.rewards.presets.index import find_preset
 from strop.rewards.scorer import Scorer
-from strop.types import Json, Message, Reward, Rollout, Row, Step, StopReason
+from strop.types import Json, Message, Reward, Rollout, Row, StopReason, Turn
 
 EVERY = {"coding": 12}
 """Of which sample only each so many-th row is scored: its reward starts a process for each answer."""
@@ -52,7 +52,7 @@ def rewards(sample: Sample, asked: Sequence[tuple[Row, str]]) -> list[Reward]:
 
 
 def answered(text: str) -> Rollout:
-    return Rollout(0, (Message("assistant", text),), (Step(text),), (1,), (True,), (0.0,), 0.0, StopReason.STOP)
+    return Rollout(0, (Turn(Message("assistant", text), StopReason.STOP, 1),), StopReason.STOP)
 
 
 def one(sample: str, answer: str, row: Row) -> float:

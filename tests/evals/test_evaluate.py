@@ -9,27 +9,19 @@ from typing import Any
 
 import pytest
 import torch
-from train_cases import config, rollout, row
+from train_cases import config, row
 
+from fake_completers import FakeCompleter, single_turn
 from models import tiny_policy
 from strop.config import EvalConfig, RunConfig
 from strop.envs.single_turn import SingleTurn
 from strop.evals.run import Evaluation, evaluate
 from strop.policy.chat import ChatTemplate
+from strop.policy.completer import LocalCompleter
 from strop.policy.engine import Engine
 from strop.policy.sampler import LocalSampler
-from strop.types import Failure, Group, Reward, Rollout, Row, SamplingParams
-
-
-class Played:
-    """An environment that remembers what was asked of it."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, int, SamplingParams]] = []
-
-    async def play(self, row: Row, count: int, params: SamplingParams) -> Group:
-        self.calls.append((row.id, count, params))
-        return Group(row, (1,), tuple(rollout([5 + index], index=index) for index in range(count)))
+from strop.rollout import Player
+from strop.types import Failure, Group, Reward, Rollout, Row
 
 
 class ByIndex:
@@ -47,26 +39,27 @@ def settings(**evaluation: Any) -> RunConfig:
     return base.model_copy(update={"eval": EvalConfig(**evaluation)})
 
 
-def evaluated(played: Played, made: RunConfig, rows: int = 2, **more: Any) -> Evaluation:
-    return asyncio.run(evaluate([row(number) for number in range(1, rows + 1)], made, played, ByIndex(), **more))
+def evaluated(completer: FakeCompleter, made: RunConfig, rows: int = 2, **more: Any) -> Evaluation:
+    asked = [row(number) for number in range(1, rows + 1)]
+    return asyncio.run(evaluate(asked, made, single_turn(completer), ByIndex(), **more))
 
 
 def test_samples_and_temperature_are_those_of_eval_and_not_of_training() -> None:
-    played = Played()
+    played = FakeCompleter()
     evaluated(played, settings(samples=4, temperature=0.6))
-    assert [(name, count) for name, count, _ in played.calls] == [("row-1", 4), ("row-2", 4)]
-    assert {params.temperature for _, _, params in played.calls} == {0.6}
-    assert {(params.max_tokens, params.stop) for _, _, params in played.calls} == {(11, ("END",))}
+    assert [(context.where, count) for context, count, _ in played.asked] == [("line 1", 4), ("line 2", 4)]
+    assert {params.temperature for _, _, params in played.asked} == {0.6}
+    assert {(params.max_tokens, params.stop) for _, _, params in played.asked} == {(11, ("END",))}
 
 
 def test_by_default_one_greedy_answer_is_taken() -> None:
-    played = Played()
+    played = FakeCompleter()
     evaluated(played, settings())
-    assert {(count, params.temperature) for _, count, params in played.calls} == {(1, 0.0)}
+    assert {(count, params.temperature) for _, count, params in played.asked} == {(1, 0.0)}
 
 
 def test_metrics_are_those_of_training_with_pass_at_k() -> None:
-    found = evaluated(Played(), settings(samples=2, temperature=1.0, pass_threshold=0.5))
+    found = evaluated(FakeCompleter(), settings(samples=2, temperature=1.0, pass_threshold=0.5))
     assert found.metrics["reward"] == 0.5
     assert found.metrics["max_reward"] == 1.0
     assert found.metrics["reward/score"] == 0.5
@@ -74,7 +67,7 @@ def test_metrics_are_those_of_training_with_pass_at_k() -> None:
 
 
 def test_rows_that_cannot_be_scored_are_counted_and_in_no_mean() -> None:
-    found = evaluated(Played(), settings(), rows=3)
+    found = evaluated(FakeCompleter(), settings(), rows=3)
     assert found.metrics["reward"] == 1.0
     assert found.metrics["failures/timeout"] == 1
     assert [group.failure is not None for group in found.groups] == [False, False, True]
@@ -82,29 +75,29 @@ def test_rows_that_cannot_be_scored_are_counted_and_in_no_mean() -> None:
 
 def test_groups_come_back_in_the_order_of_the_rows_and_are_told_as_they_are_done() -> None:
     told: list[Group] = []
-    found = evaluated(Played(), settings(), rows=3, on_group=told.append)
+    found = evaluated(FakeCompleter(), settings(), rows=3, on_group=told.append)
     assert [group.row.id for group in found.groups] == ["row-1", "row-2", "row-3"]
     assert sorted(group.row.id for group in told) == ["row-1", "row-2", "row-3"]
 
 
 def test_two_evaluations_meet_the_same_chance_and_rows_another_each() -> None:
-    first, second = Played(), Played()
+    first, second = FakeCompleter(), FakeCompleter()
     for played in (first, second):
         evaluated(played, settings(samples=2, temperature=1.0))
-    assert first.calls == second.calls
-    assert len({params.seed for _, _, params in first.calls}) == 2
+    assert first.asked == second.asked
+    assert len({params.seed for _, _, params in first.asked}) == 2
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_evaluating_changes_no_weight_and_no_random_state(temperature: float, tmp_path: Path) -> None:
     policy = tiny_policy("llama", tmp_path)
     chat = ChatTemplate(policy.tokenizer, "tiny", {})
-    environment = SingleTurn(chat, LocalSampler(Engine(policy, max_concurrent=4)))
+    player = Player(LocalCompleter(policy, chat, LocalSampler(Engine(policy, max_concurrent=4))), SingleTurn())
     made = settings(samples=1 if temperature == 0 else 2, temperature=temperature)
     before = {name: weight.clone() for name, weight in policy.model.named_parameters()}
     state = torch.get_rng_state()
     rows = [row(number) for number in range(3)]
-    found = [asyncio.run(evaluate(rows, made, environment, ByIndex())) for _ in range(2)]
+    found = [asyncio.run(evaluate(rows, made, player, ByIndex())) for _ in range(2)]
     assert answers(found[0]) == answers(found[1])
     assert torch.equal(torch.get_rng_state(), state)
     for name, weight in policy.model.named_parameters():
@@ -113,4 +106,4 @@ def test_evaluating_changes_no_weight_and_no_random_state(temperature: float, tm
 
 
 def answers(evaluation: Evaluation) -> list[tuple[int, ...]]:
-    return [rollout.token_ids_T for group in evaluation.groups for rollout in group.rollouts]
+    return [rollout.segments[0].token_ids_T for group in evaluation.groups for rollout in group.rollouts]

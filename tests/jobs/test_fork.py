@@ -39,6 +39,9 @@ def job(folder: DataFolder) -> Job:
     return made
 
 
+RESUMING = {"trainer_state.pt", "learner_state.pt"}
+
+
 def saved(policy: Policy, folder: DataFolder, job: Job) -> Checkpoint:
     """A checkpoint in the run folder of a job."""
     run = folder.found(job.folder)
@@ -46,7 +49,8 @@ def saved(policy: Policy, folder: DataFolder, job: Job) -> Checkpoint:
 
     def write(target: Path) -> None:
         save_weights(policy, target)
-        (target / "trainer_state.pt").write_bytes(b"of the optimizer")
+        for name in RESUMING:
+            (target / name).write_bytes(b"of the optimizer")
 
     return store.save(4, {}, write)
 
@@ -96,7 +100,7 @@ def test_kept_weights_take_no_room_and_leave_the_optimizer_out(folder: DataFolde
     checkpoint = saved(tiny_policy("llama", tmp_path / "model"), folder, job)
     kept = folder.found(fork(job, checkpoint.path, "ftckpt_1", folder).config.model)
     names = {file.name for file in kept.iterdir()}
-    assert names == checkpoint.files.keys() - {"trainer_state.pt"}
+    assert names == checkpoint.files.keys() - RESUMING
     assert os.path.samefile(kept / "model.safetensors", checkpoint.path / "model.safetensors")
     # A second fork shares them.
     assert fork(job, checkpoint.path, "ftckpt_1", folder).config.model == str(kept.relative_to(folder.path))

@@ -36,7 +36,7 @@ from strop.policy.fetch import resolve
 from strop.policy.logprobs import score_sequence
 from strop.policy.model import Policy, load_policy
 from strop.train.batch import Sample
-from strop.train.learner import Learner
+from strop.train.grpo import GrpoLearner
 
 CPU = torch.device("cpu")
 
@@ -51,13 +51,13 @@ SAMPLES = (
 def one_by_one(model: Any, samples: tuple[Sample, ...], temperature: float) -> list[Tensor]:
     """Log-probabilities of every completion, each in a forward of its own."""
     return [
-        plain_logprobs(model, s.prompt_ids, rollout.token_ids_T, temperature) for s in samples for rollout in s.rollouts
+        plain_logprobs(model, s.prompt_ids, segment.token_ids_T, temperature) for s in samples for segment in s.segments
     ]
 
 
 def right_padded(model: Any, samples: tuple[Sample, ...], temperature: float) -> list[Tensor]:
     """Log-probabilities of every completion, all in one right-padded batch with a mask."""
-    pairs = [(s.prompt_ids, rollout.token_ids_T) for s in samples for rollout in s.rollouts]
+    pairs = [(s.prompt_ids, segment.token_ids_T) for s in samples for segment in s.segments]
     longest = max(len(prompt) + len(completion) for prompt, completion in pairs)
     ids = torch.full((len(pairs), longest), PAD)
     mask = torch.zeros_like(ids)
@@ -75,10 +75,10 @@ def right_padded(model: Any, samples: tuple[Sample, ...], temperature: float) ->
 
 def packed(policy: Policy, samples: tuple[Sample, ...], temperature: float) -> list[Tensor]:
     """Log-probabilities of every completion from strop's packed rows with shared prompts."""
-    rollouts = [rollout for s in samples for rollout in s.rollouts]
+    segments = [segment for s in samples for segment in s.segments]
     with torch.no_grad():
         found = packed_logprobs(policy, samples, temperature)
-    return [row[: rollout.length] for row, rollout in zip(found, rollouts, strict=True)]
+    return [row[: len(segment.token_ids_T)] for row, segment in zip(found, segments, strict=True)]
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
@@ -125,8 +125,8 @@ def test_gradients_through_a_packed_row_are_those_of_separate_sequences(tmp_path
     plain = plain_model(tmp_path)
     packed_logprobs(policy, SAMPLES, 0.9).sum().backward()
     for s in SAMPLES:
-        for rollout in s.rollouts:
-            ids = torch.tensor([[*s.prompt_ids, *rollout.token_ids_T]])
+        for segment in s.segments:
+            ids = torch.tensor([[*s.prompt_ids, *segment.token_ids_T]])
             logits = plain(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0]
             scores = torch.log_softmax(logits / 0.9, dim=-1)[len(s.prompt_ids) - 1 : -1]
             scores.gather(1, ids[0, len(s.prompt_ids) :, None]).sum().backward()
@@ -161,10 +161,10 @@ def run_config(method: str, **train: Any) -> RunConfig:
     )
 
 
-def train_one_step(policy: Policy, method: str) -> Learner:
+def train_one_step(policy: Policy, method: str) -> GrpoLearner:
     """A step that raises the first completion of each group and lowers the rest."""
-    learner = Learner(policy, None, run_config(method))
-    groups = [sample(s.prompt_ids, [r.token_ids_T for r in s.rollouts], (1.0, -0.5, -0.5)) for s in SAMPLES[:1]]
+    learner = GrpoLearner(policy, None, run_config(method))
+    groups = [sample(s.prompt_ids, [r.token_ids_T for r in s.segments], (1.0, -0.5, -0.5)) for s in SAMPLES[:1]]
     update = learner.update([*groups, sample(random_ids(4, 12), [random_ids(6, 13), random_ids(2, 14)], (1, -1))], 1e-3)
     assert update.skipped is None
     assert update.metrics["grad_norm"] > 1e-4
@@ -225,7 +225,7 @@ def test_an_adapter_is_trained_saved_and_loaded_by_peft(tmp_path: Path, kind: st
 @pytest.mark.parametrize("kind", SUPPORTED)
 def test_training_makes_the_favoured_completion_likelier(tmp_path: Path, kind: str) -> None:
     policy = tiny_lora_policy(kind, tmp_path)
-    learner = Learner(policy, None, run_config("lora"))
+    learner = GrpoLearner(policy, None, run_config("lora"))
     group = sample(random_ids(6, 17), [random_ids(8, 18), random_ids(8, 19)], (1.0, -1.0))
     with torch.no_grad():
         good, bad = packed_logprobs(policy, [group]).sum(-1)

@@ -139,7 +139,7 @@ def test_what_training_changed_is_what_is_sampled_from(tmp_path: Path, kind: str
     trained = packed_logprobs(policy, [GROUP])
     expected = ModuleBody(policy.base)
     layout = PackedLayout([16], (), (), CPU)
-    ids = torch.tensor([[*GROUP.prompt_ids, *GROUP.rollouts[0].token_ids_T]])
+    ids = torch.tensor([[*GROUP.prompt_ids, *GROUP.segments[0].token_ids_T]])
     logits = policy.base.lm_head(expected.hidden(ids, layout))[0, 6:-1].log_softmax(-1)
     wanted = logits.gather(1, ids[0, 7:, None])[:, 0].detach()
     torch.testing.assert_close(trained[0].detach(), wanted, atol=5e-5, rtol=0)

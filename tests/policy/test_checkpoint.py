@@ -30,8 +30,8 @@ from strop.errors import CheckpointError, ModelError
 from strop.policy.checkpoint import (
     TRAINER_STATE,
     export_merged,
-    load_trainer_state,
-    save_trainer_state,
+    load_state,
+    save_state,
     save_weights,
 )
 from strop.policy.model import load_policy
@@ -99,9 +99,9 @@ def test_merged_weights_give_what_base_and_adapter_give(tmp_path: Path, kind: st
     export_merged(str(tmp_path / "adapter"), "tuned", tmp_path / "merged")
     with torch.no_grad():
         expected = packed_logprobs(policy, [GROUP])[0]
-        plain = plain_logprobs(plain_model(tmp_path / "base"), GROUP.prompt_ids, GROUP.rollouts[0].token_ids_T)
+        plain = plain_logprobs(plain_model(tmp_path / "base"), GROUP.prompt_ids, GROUP.segments[0].token_ids_T)
     merged = plain_model(tmp_path / "merged")
-    found = plain_logprobs(merged, GROUP.prompt_ids, GROUP.rollouts[0].token_ids_T)
+    found = plain_logprobs(merged, GROUP.prompt_ids, GROUP.segments[0].token_ids_T)
     torch.testing.assert_close(found, expected, atol=5e-5, rtol=0)
     assert float((found - plain).abs().max()) > 0.02
     assert merged.dtype == torch.float32
@@ -147,8 +147,8 @@ def test_trainer_state_comes_back_as_it_was(tmp_path: Path) -> None:
         "order": {"epoch": 1, "seed": 17},
         "rng": torch.get_rng_state(),
     }
-    save_trainer_state(tmp_path, state)
-    loaded = load_trainer_state(tmp_path)
+    save_state(tmp_path / TRAINER_STATE, state)
+    loaded = load_state(tmp_path / TRAINER_STATE)
     assert loaded["order"] == state["order"]
     assert torch.equal(loaded["rng"], state["rng"])
     assert torch.equal(loaded["optimizer"]["state"][0]["exp_avg"], state["optimizer"]["state"][0]["exp_avg"])
@@ -181,7 +181,7 @@ def test_code_in_a_checkpoint_is_never_run(tmp_path: Path, write: Callable[[Path
     marker = tmp_path / "marker"
     write(tmp_path / TRAINER_STATE, marker)
     with pytest.raises(CheckpointError, match=f"{TRAINER_STATE}: cannot be read"):
-        load_trainer_state(tmp_path)
+        load_state(tmp_path / TRAINER_STATE)
     assert not marker.exists()
 
 
@@ -224,5 +224,5 @@ def a_list(path: Path) -> None:
 def test_a_damaged_state_is_named(tmp_path: Path, write: Callable[[Path], None]) -> None:
     write(tmp_path / TRAINER_STATE)
     with pytest.raises(CheckpointError) as caught:
-        load_trainer_state(tmp_path)
+        load_state(tmp_path / TRAINER_STATE)
     assert caught.value.message.startswith(str(tmp_path / TRAINER_STATE))

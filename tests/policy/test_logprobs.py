@@ -149,7 +149,7 @@ def test_tokens_of_tools_are_seen_but_not_scored(tiny: TinyModels) -> None:
     prompt, completion = random_ids(5, 5), random_ids(8, 6)
     sampled = (True, True, False, False, False, True, True, False)
     group = sample(prompt, [completion])
-    group = replace(group, rollouts=(replace(group.rollouts[0], sampled_mask_T=sampled),))
+    group = replace(group, segments=(replace(group.segments[0], sampled_mask_T=sampled),))
     found = packed_logprobs(tiny.policy("llama"), [group])[0]
     wanted = plain_logprobs(tiny.plain("llama"), prompt, completion)
     torch.testing.assert_close(found, torch.where(torch.tensor(sampled), wanted, 0.0), atol=2e-5, rtol=0)

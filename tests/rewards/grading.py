@@ -7,19 +7,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from strop.config import RewardConfig
+from strop.rewards.grade_arguments import sample_payload
 from strop.rewards.graders.function import GraderFunction
 from strop.rewards.graders.grade import Grade
 from strop.rewards.graders.parse import parse_grader
-from strop.rewards.payload import sample_payload
-from strop.types import Message, Rollout, Row, Step, StopReason
+from strop.types import Message, Rollout, Row, StopReason, ToolCall, Turn
 
 ROW = Row("r1", 1, (Message("user", "2 + 2?"),), (), None, {"answer": "4"})
 
 
 def rollout(text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Rollout:
     """An answer of the model."""
-    message = Message("assistant", text)
-    return Rollout(0, (message,), (Step(text, tuple(tools)),), (), (), (), 0.0, StopReason.STOP)
+    calls = tuple(ToolCall(tool["id"], tool["function"]["name"], tool["function"]["arguments"]) for tool in tools)
+    return Rollout(0, (Turn(Message("assistant", text, calls), StopReason.STOP, 1),), StopReason.STOP)
 
 
 def settings(**changes: Any) -> RewardConfig:

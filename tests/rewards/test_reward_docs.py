@@ -12,7 +12,7 @@ import pytest
 
 from strop.config import RewardConfig
 from strop.rewards.scorer import Scorer
-from strop.types import Message, Rollout, Row, Step, StopReason
+from strop.types import Message, Rollout, Row, StopReason, Turn
 
 PAGE = (Path(__file__).parents[2] / "docs" / "rewards.md").read_text(encoding="utf-8")
 
@@ -27,7 +27,7 @@ def scored(folder: Path, tables: str, fields: dict[str, object], answer: str) ->
         for table in tomllib.loads(tables)["rewards"]
     ]
     row = Row("r1", 1, (Message("user", "?"),), (), None, fields)
-    played = Rollout(0, (Message("assistant", answer),), (Step(answer),), (), (), (), 0.0, StopReason.STOP)
+    played = Rollout(0, (Turn(Message("assistant", answer), StopReason.STOP, 1),), StopReason.STOP)
 
     async def main() -> Rollout:
         async with Scorer.from_config(rewards) as scorer:

@@ -11,19 +11,14 @@ from reward_files import children
 
 from strop.config import RewardConfig
 from strop.errors import RewardError
-from strop.rewards.base import Outcome
+from strop.rewards.reward_function import Outcome
 from strop.rewards.scorer import Scorer, Weighted
-from strop.types import Failure, Message, Reward, Rollout, Row, Step, StopReason
+from strop.types import Failure, Message, Reward, Rollout, Row, StopReason, Turn
 
 ROW = Row("r1", 1, (Message("user", "6 * 7?"),), (), "42", {"metadata": {"answer": "42"}})
 ROLLOUT = Rollout(
     index=0,
-    messages=(Message("assistant", "42"),),
-    steps=(Step("42"),),
-    token_ids_T=(1,),
-    sampled_mask_T=(True,),
-    sampler_logprobs_T=(-0.5,),
-    entropy=0.1,
+    turns=(Turn(Message("assistant", "42"), StopReason.STOP, 1),),
     stop_reason=StopReason.STOP,
     timing={"sample": 1.5},
 )

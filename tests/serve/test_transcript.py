@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from models import VOCABULARY, save_tokenizer
-from strop.envs.single_turn import cut_at_stop
 from strop.serve.transcript import Transcript
+from strop.text import cut_at_stop
 
 # Ids of the tiny byte-level tokenizer: special ones, bytes that are parts of characters, pairs of letters.
 ids = st.lists(st.integers(0, VOCABULARY - 1), max_size=80)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from train_cases import failed_group, group
 
 from strop.errors import RunError
-from strop.store.answers import answer_lines
 from strop.store.evaldir import EvaluationDir
+from strop.store.rollout_lines import group_lines
 from strop.store.rundir import RunState
 
 ROWS = ("row-1", "row-2", "row-3")
@@ -39,7 +39,7 @@ def test_a_folder_without_a_task_is_refused(tmp_path: Path) -> None:
 
 def test_rows_with_all_their_answers_are_kept(folder: EvaluationDir) -> None:
     for number in (2, 1):
-        folder.append(answer_lines(group(0.0, 1.0, number=number)))
+        folder.append(group_lines(group(0.0, 1.0, number=number)))
     before = folder.rollouts_file.stat().st_ino
     kept = folder.keep_complete(ROWS, 2)
     assert {row: [line["sample"] for line in found] for row, found in kept.items()} == {
@@ -50,17 +50,17 @@ def test_rows_with_all_their_answers_are_kept(folder: EvaluationDir) -> None:
 
 
 def test_rows_with_a_failure_or_too_few_answers_are_done_again(folder: EvaluationDir) -> None:
-    folder.append(answer_lines(failed_group(number=1)))
-    folder.append(answer_lines(group(1.0, number=2)))
-    folder.append(answer_lines(group(1.0, 0.0, number=3)))
+    folder.append(group_lines(failed_group(number=1)))
+    folder.append(group_lines(group(1.0, number=2)))
+    folder.append(group_lines(group(1.0, 0.0, number=3)))
     assert list(folder.keep_complete(ROWS, 2)) == ["row-3"]
     assert len(lines(folder)) == 2
 
 
 def test_rows_of_other_data_and_repeated_ones_are_dropped(folder: EvaluationDir) -> None:
     for number in (1, 9, 1):
-        folder.append(answer_lines(group(1.0, number=number)))
-        folder.append(answer_lines(group(1.0, number=number + 1)))
+        folder.append(group_lines(group(1.0, number=number)))
+        folder.append(group_lines(group(1.0, number=number + 1)))
     assert list(folder.keep_complete(ROWS, 1)) == ["row-1", "row-2"]
     assert len(lines(folder)) == 2
 
@@ -69,13 +69,13 @@ def test_rows_of_other_data_and_repeated_ones_are_dropped(folder: EvaluationDir)
 @given(cut=st.integers(1, 2_000))
 def test_wherever_a_write_was_cut_off_only_that_row_is_lost(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
     folder = EvaluationDir.create(tmp_path_factory.mktemp("cut") / "eval", {})
-    folder.append(answer_lines(group(0.0, 1.0, number=1)))
+    folder.append(group_lines(group(0.0, 1.0, number=1)))
     whole = folder.rollouts_file.stat().st_size
-    folder.append(answer_lines(group(0.0, 1.0, number=2)))
+    folder.append(group_lines(group(0.0, 1.0, number=2)))
     content = folder.rollouts_file.read_bytes()
     folder.rollouts_file.write_bytes(content[: min(whole + cut, len(content) - 1)])
     assert list(folder.keep_complete(ROWS, 2)) == ["row-1"]
-    folder.append(answer_lines(group(0.5, 0.5, number=2)))
+    folder.append(group_lines(group(0.5, 0.5, number=2)))
     assert list(folder.keep_complete(ROWS, 2)) == ["row-1", "row-2"]
 
 

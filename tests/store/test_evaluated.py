@@ -12,11 +12,11 @@ from train_cases import failed_group, group
 
 import stored_tasks
 from strop.errors import InvalidRequest, NotFound
-from strop.store.answers import answer_lines
 from strop.store.db import Database
 from strop.store.evaldir import EvaluationDir
 from strop.store.evaluated import AnswerFile, row_values, save_rows
 from strop.store.queries.evaluations import RowFilter, evaluation_results, evaluation_rows_page, paired_page
+from strop.store.rollout_lines import group_lines
 from strop.store.tables import evaluation_rows
 from strop.types import Group, Message
 
@@ -25,7 +25,7 @@ def evaluation(database: Database, name: str, groups: list[Group]) -> int:
     """An evaluation with these rows; its number in the tables."""
     seq = stored_tasks.add_evaluation(database, name, "succeeded")
     with database.write() as connection:
-        save_rows(connection, seq, [row_values(answer_lines(found), 1.0) for found in groups])
+        save_rows(connection, seq, [row_values(group_lines(found), 1.0) for found in groups])
     return seq
 
 
@@ -47,7 +47,7 @@ def test_a_row_has_means_passes_and_every_answer(database: Database) -> None:
     assert (row["row"], row["line"], row["reward"], row["passed"], row["samples"]) == ("row-7", 7, 1.25, 2, 2)
     assert row["components"] == {"form": 0.75, "fact": 0.5}
     assert row["prompt"] == [{"role": "user", "content": "question 7"}]
-    assert [answer["reward"] for answer in row["answers"]] == [1.0, 1.5]
+    assert [answer["reward"] for answer in row["rollouts"]] == [1.0, 1.5]
     assert result == {"row": "row-7", "reward": 1.25, "passed": 2, "samples": 2, "components": row["components"]}
 
 
@@ -61,7 +61,7 @@ def test_a_row_that_could_not_be_scored_has_no_reward_but_a_reason(database: Dat
 def test_taking_a_row_in_again_replaces_it(database: Database) -> None:
     seq = evaluation(database, "eval_a", [failed_group(number=1), group(1.0, number=2)])
     with database.write() as connection:
-        save_rows(connection, seq, [row_values(answer_lines(group(0.5, number=1)), 1.0)] * 2)
+        save_rows(connection, seq, [row_values(group_lines(group(0.5, number=1)), 1.0)] * 2)
         save_rows(connection, seq, [])
         found = connection.execute(sa.select(evaluation_rows.c.row, evaluation_rows.c.failure)).all()
     assert sorted(map(tuple, found)) == [("row-1", None), ("row-2", None)]
@@ -70,7 +70,7 @@ def test_taking_a_row_in_again_replaces_it(database: Database) -> None:
 def test_text_that_databases_do_not_store_is_no_obstacle(database: Database) -> None:
     odd = group(1.0)
     row = dataclasses.replace(odd.row, messages=(Message("user", "a nul: \0"),))
-    evaluation(database, "eval_a", [Group(row, (), odd.rollouts)])
+    evaluation(database, "eval_a", [Group(row, odd.rollouts)])
     with database.read() as connection:
         (found,) = evaluation_rows_page(connection, "eval_a")
     assert found["prompt"][0]["content"] == "a nul: \0"
@@ -130,7 +130,7 @@ def test_a_pair_has_both_answers(several: Database) -> None:
         first = paired_page(connection, "eval_a", "eval_b", limit=1)[0]
     assert (first["row"], first["line"]) == ("row-1", 1)
     assert (first["base"]["reward"], first["other"]["reward"]) == (0.0, 1.0)
-    assert first["other"]["answers"][0]["messages"] == [{"role": "assistant", "content": "answer"}]
+    assert first["other"]["rollouts"][0]["turns"][0]["message"] == {"role": "assistant", "content": "answer"}
 
 
 def test_what_is_unknown_is_named(several: Database) -> None:
@@ -149,7 +149,7 @@ def test_a_file_is_read_row_by_row_as_it_grows_and_anew_when_it_is_replaced(tmp_
     folder = EvaluationDir.create(tmp_path / "eval", {})
     answers = AnswerFile(folder.rollouts_file, samples=2)
     assert answers.new_rows() == []
-    folder.append(answer_lines(group(0.0, 1.0, number=1)))
+    folder.append(group_lines(group(0.0, 1.0, number=1)))
     assert [[line["row"] for line in row] for row in answers.new_rows()] == [["row-1", "row-1"]]
     assert answers.new_rows() == []
     whole = "".join(map(str, folder.rollouts_file.read_text().splitlines(keepends=True)))
@@ -157,5 +157,5 @@ def test_a_file_is_read_row_by_row_as_it_grows_and_anew_when_it_is_replaced(tmp_
         file.write(whole.replace("row-1", "row-2")[:-20])
     assert answers.new_rows() == []
     folder.keep_complete(["row-1"], 2)
-    folder.append(answer_lines(group(1.0, 1.0, number=2)))
+    folder.append(group_lines(group(1.0, 1.0, number=2)))
     assert [row[0]["row"] for row in answers.new_rows()] == ["row-1", "row-2"]

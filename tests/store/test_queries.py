@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from run_folders import new_run, play, record, rollout_line
+from run_folders import new_run, play, record, rollout_line, turn
 from strop.errors import InvalidRequest, NotFound
 from strop.store import queries
 from strop.store.db import Database
@@ -157,12 +157,11 @@ def test_search_finds_parts_of_prompts_and_answers_whatever_their_case(
 def test_turns_after_the_first_and_calls_of_tools_are_searched(database: Database, tmp_path: Path) -> None:
     run = new_run(tmp_path / "runs" / "tools")
     call = {"id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": '{"city": "Łódź"}'}}
-    turns = [
-        {"role": "assistant", "content": "", "tool_calls": [call]},
-        {"role": "tool", "content": "17 degrees", "tool_call_id": "call_1"},
-        {"role": "assistant", "content": "It is warm."},
-    ]
-    record(run, 1, [{**rollout_line(1), "messages": turns}, {**rollout_line(1, sample=1), "messages": turns[:1]}])
+    asks = {"role": "assistant", "content": "", "tool_calls": [call]}
+    result = {"role": "tool", "content": "17 degrees", "tool_call_id": "call_1"}
+    first = {**turn(""), "message": asks}
+    turns = [{**first, "observations": [result]}, turn("It is warm.")]
+    record(run, 1, [{**rollout_line(1), "turns": turns}, {**rollout_line(1, sample=1), "turns": [first]}])
     case = Case(database, Ingester(database, tmp_path).import_run(run.path))
     assert [item["answer"] for item in case.rollouts()] == ["It is warm.", 'look_up({"city": "Łódź"})']
     assert case.places(search="łódź") == [(1, "row-1", 0), (1, "row-1", 1)]

@@ -34,13 +34,11 @@ def test_a_reward_has_a_first_version_that_is_a_file_too(store: RewardStore, fol
     version = store.version(made.id)
     assert version.path == folder.rewards / made.id / "1" / "reward.py"
     assert version.path.read_text(encoding="utf-8") == CODE
-    assert version.config_source == f"{version.path}:grade"
 
 
 def test_a_grader_is_kept_as_json(store: RewardStore) -> None:
     version = store.version(store.create("same", Draft("grader", GRADER)).id)
     assert version.path.name == "grader.json"
-    assert version.config_source == str(version.path)
 
 
 def test_a_new_version_leaves_the_old_one_alone(store: RewardStore) -> None:
@@ -131,7 +129,7 @@ def test_unknown_ids_and_versions_are_named(store: RewardStore) -> None:
 
 def test_a_reward_of_an_unfinished_job_is_not_deleted(store: RewardStore, database: Database) -> None:
     made = store.create("one", Draft("python", CODE))
-    source = store.version(made.id).config_source
+    source = f"{store.version(made.id).path}:grade"
     config = json.dumps({"rewards": [{"name": "one", "source": source}]})
     stored_tasks.add_job(database, "ftjob-1", config=config)
     with pytest.raises(Conflict, match="ftjob-1"):

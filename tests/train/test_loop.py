@@ -6,34 +6,24 @@ import asyncio
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
-from train_cases import config, rollout, row
+from train_cases import config, row
 
+from fake_completers import FakeCompleter, single_turn
 from strop.config import RunConfig
 from strop.data.order import DataOrder
 from strop.errors import TooManyFailures, TrainingDiverged
 from strop.train.batch import Sample
-from strop.train.learner import Learner, Update
+from strop.train.learner import Update
 from strop.train.loop import Ending, Trainer
-from strop.types import Failure, Group, Reward, Rollout, Row, SamplingParams, StepRecord
+from strop.types import Failure, Reward, Rollout, Row, StepRecord
 
 GOOD = Update({"loss": 0.5, "grad_norm": 1.0, "clip_ratio": 0.0})
 DIVERGED = Update({}, skipped="the loss is nan", diverged=True)
 EQUAL = Update({}, skipped="no group had rewards that differ")
-
-
-class Played:
-    """An environment whose rollouts have one token each; remembers what was asked of it."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[Row, int, SamplingParams]] = []
-
-    async def play(self, row: Row, count: int, params: SamplingParams) -> Group:
-        self.calls.append((row, count, params))
-        rollouts = tuple(rollout([4 + index], index=index) for index in range(count))
-        return Group(row, (1, 2, 3), rollouts)
 
 
 @dataclass
@@ -52,13 +42,23 @@ class Scored:
         return dataclasses.replace(rollout, reward=Reward(value, {"score": value}, {"score": 1.0}))
 
 
-class Scripted(Learner):
+class Scripted:
     """A learner without a model: its updates are given, then repeat the last."""
 
     def __init__(self, updates: Sequence[Update]) -> None:
         self._updates = list(updates)
         self.samples: list[Sequence[Sample]] = []
         self.rates: list[float] = []
+        self.published: list[int] = []
+        """How many updates there had been at each publishing."""
+
+    def save(self, folder: Path) -> None: ...
+
+    def restore(self, folder: Path) -> None: ...
+
+    def publish(self) -> int:
+        self.published.append(len(self.samples))
+        return len(self.samples)
 
     def update(self, samples: Sequence[Sample], learning_rate: float) -> Update:
         self.samples.append(samples)
@@ -109,7 +109,7 @@ def validation(rewards: Sequence[float], kept: Kept) -> Callable[[], Any]:
 class Run:
     trainer: Trainer
     kept: Kept
-    played: Played
+    completer: FakeCompleter
     learner: Scripted
 
     def go(self, done: int = 0, should_stop: Callable[[], bool] = lambda: False) -> Ending:
@@ -125,32 +125,48 @@ def run(
 ) -> Run:
     """A trainer of 8 rows, 2 a step, 3 samples each: four steps an epoch."""
     settings: RunConfig = config(**{"batch_size": 2, "samples_per_prompt": 3, **train})
-    kept, played, learner = Kept(), Played(), Scripted(updates)
+    kept, completer, learner = Kept(), FakeCompleter(), Scripted(updates)
     trainer = Trainer(
         config=settings,
         rows=[row(number) for number in range(rows)],
         order=DataOrder(rows, settings.train.batch_size, settings.seed),
         learner=learner,
         peak_rate=1.0,
-        environment=played,
+        player=single_turn(completer),
         scorer=Scored(fails),
         recorders=[kept],
         checkpoints=kept,
         validate=None if held_out is None else validation(held_out, kept),
         prompts_dropped=7,
     )
-    return Run(trainer, kept, played, learner)
+    return Run(trainer, kept, completer, learner)
 
 
 # Steps
+
+
+def test_weights_are_published_before_the_first_rollout_and_after_every_update() -> None:
+    made = run(rows=6)
+    made.go()
+    assert made.learner.published == [0, 1, 2, 3]
+
+
+def test_an_update_that_was_cut_short_is_noted_and_is_no_skipped_step() -> None:
+    made = run(updates=[Update({"loss": 0.5}, diverged=True, cut_short="the loss is nan in pass 2 of 3")], rows=2)
+    made.go()
+    (record,) = made.kept.records
+    assert record.notes == (
+        "update cut short: the loss is nan in pass 2 of 3; the passes before it have changed the weights",
+    )
+    assert record.metrics["step_skipped"] == 0
 
 
 def test_an_epoch_takes_every_row_once_and_finishes() -> None:
     made = run()
     assert made.go() is Ending.FINISHED
     assert [record.step for record in made.kept.records] == [1, 2, 3, 4]
-    assert sorted(call[0].line for call in made.played.calls) == list(range(8))
-    assert {call[1] for call in made.played.calls} == {3}
+    assert sorted(call[0].where for call in made.completer.asked) == [f"line {line}" for line in range(8)]
+    assert {call[1] for call in made.completer.asked} == {3}
 
 
 def test_a_last_batch_that_is_smaller_is_trained_too() -> None:
@@ -178,16 +194,17 @@ def test_the_learner_gets_each_group_with_its_advantages() -> None:
 def test_sampling_follows_the_configuration_with_a_seed_for_each_step() -> None:
     made = run(epochs=2)
     made.go()
-    assert {(call[2].temperature, call[2].max_tokens, call[2].top_p) for call in made.played.calls} == {(1.0, 8, 1.0)}
+    asked = [params for _, _, params in made.completer.asked]
+    assert {(params.temperature, params.max_tokens, params.top_p) for params in asked} == {(1.0, 8, 1.0)}
     # A row that comes again in a later epoch is drawn anew.
-    assert len({call[2].seed for call in made.played.calls}) == 16
+    assert len({params.seed for params in asked}) == 16
 
 
 def test_a_resumed_run_does_what_the_whole_run_did_from_there_on() -> None:
     whole, resumed = run(schedule="linear"), run(schedule="linear")
     whole.go()
     resumed.go(done=2)
-    assert resumed.played.calls == whole.played.calls[4:]
+    assert resumed.completer.asked == whole.completer.asked[4:]
     assert resumed.learner.rates == whole.learner.rates[2:] == [0.5, 0.25]
     assert [record.step for record in resumed.kept.records] == [3, 4]
 

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 import torch
 from torch import Tensor
 
-from strop.config import CLIP_BOUNDS, Loss
-from strop.train.loss import LOSSES, LossInputs, LossOutputs, LossSettings, StepTotals, k3, policy_loss
+from strop.config import CLIP_BOUNDS, Loss, SamplerCorrection
+from strop.train.loss import (
+    CORRECTIONS,
+    LOSSES,
+    LossInputs,
+    LossOutputs,
+    LossSettings,
+    StepTotals,
+    k3,
+    policy_loss,
+    sampler_log_ratio,
+)
 
 # The ratio of each token to the old policy, and what the clip to [0.8, 1.28] makes of it:
 #   advantage  2:  1.0 -> 1.0    1.5 -> 1.28    0.5 stays, as it already works against the gain
@@ -25,7 +36,7 @@ ALL: tuple[Loss, ...] = tuple(CLIP_BOUNDS)
 
 def inputs(reference: Tensor | None = None) -> LossInputs:
     logprobs = (OLD + RATIOS.log()).requires_grad_()
-    return LossInputs(logprobs, OLD, reference, MASK, ADVANTAGES)
+    return LossInputs(logprobs, OLD, reference, MASK, ADVANTAGES, OLD)
 
 
 def settings(loss: Loss, low: float = 0.2, high: float = 0.28, kl: float = 0.0) -> LossSettings:
@@ -132,7 +143,7 @@ def test_the_gradient_of_the_kl_term_on_policy_is_the_log_ratio_to_the_reference
     # true divergence, which k3 alone does not have.
     logprobs = OLD.clone().requires_grad_()
     reference = OLD + torch.tensor([[0.3, -0.2, 1.0], [-2.0, 0.7, 0.0]])
-    case = LossInputs(logprobs, OLD, reference, MASK, torch.zeros(2))
+    case = LossInputs(logprobs, OLD, reference, MASK, torch.zeros(2), OLD)
     expected = torch.where(MASK, OLD - reference, 0.0) * 0.1 / 5
     torch.testing.assert_close(gradient(case, settings("dapo", kl=0.1)), expected)
 
@@ -187,6 +198,7 @@ def one_row(index: int, reference: Tensor | None) -> LossInputs:
         None if reference is None else reference[rows],
         MASK[rows],
         ADVANTAGES[rows],
+        OLD[rows],
     )
 
 
@@ -212,7 +224,105 @@ def test_a_step_without_any_sampled_token_has_a_loss_of_zero(loss: Loss) -> None
 def test_on_policy_the_gradient_pushes_by_the_advantage(loss: Loss) -> None:
     low, high = CLIP_BOUNDS[loss]
     logprobs = OLD.clone().requires_grad_()
-    grad = gradient(LossInputs(logprobs, OLD, None, MASK, ADVANTAGES), settings(loss, low, high))
+    grad = gradient(LossInputs(logprobs, OLD, None, MASK, ADVANTAGES, OLD), settings(loss, low, high))
     assert bool((grad[0] < 0).all())
     assert bool((grad[1, :2] > 0).all())
     assert grad[1, 2] == 0
+
+
+# The ratio of each token under the old policy to the sampler: 4 and 3 are beyond the bound of 2.
+SAMPLER_RATIOS = torch.tensor([[4.0, 1.0, 0.5], [3.0, 1.5, 7.0]])
+
+
+def sampled_elsewhere(reference: Tensor | None = None) -> LossInputs:
+    """The case by hand, drawn by a sampler that is not the old policy."""
+    return replace(inputs(reference), sampler_logprobs_CL=OLD - SAMPLER_RATIOS.log())
+
+
+def corrected(correction: SamplerCorrection, loss: Loss = "dapo", kl: float = 0.0) -> LossSettings:
+    return LossSettings(loss, 0.2, 0.28, kl, correction, correction_bound=2.0)
+
+
+def test_every_correction_of_the_configuration_exists() -> None:
+    assert {"none", *CORRECTIONS} == set(get_args(SamplerCorrection))
+
+
+def test_without_a_correction_the_sampler_does_not_matter() -> None:
+    plain, elsewhere = (policy_loss(case, corrected("none"), TOTALS) for case in (inputs(), sampled_elsewhere()))
+    assert plain.loss.item() == elsewhere.loss.item()
+    assert (elsewhere.corrected_tokens, elsewhere.weight_sum) == (0, 0.0)
+
+
+def test_truncation_weighs_each_token_by_its_ratio_to_the_sampler_up_to_the_bound() -> None:
+    outputs = policy_loss(sampled_elsewhere(), corrected("truncate"), TOTALS)
+    assert outputs.loss.item() == pytest.approx(-(2 * 2 + 1 * 2.56 + 0.5 * 1 - 2 * 1.25 - 1.5 * 0.8) / 5)
+    assert outputs.corrected_tokens == 2
+    assert outputs.weight_sum == pytest.approx(2 + 1 + 0.5 + 2 + 1.5)
+
+
+def test_masking_leaves_out_tokens_beyond_the_bound_but_not_from_the_denominator() -> None:
+    outputs = policy_loss(sampled_elsewhere(), corrected("mask"), TOTALS)
+    assert outputs.loss.item() == pytest.approx(-(1 * 2.56 + 0.5 * 1 - 1.5 * 0.8) / 5)
+    assert outputs.corrected_tokens == 2
+    assert outputs.weight_sum == pytest.approx(1 + 0.5 + 1.5)
+
+
+def test_the_weights_of_the_correction_carry_no_gradient() -> None:
+    # On policy d/dlogp of ratio · A · weight is A · weight, whatever the weight depends on.
+    logprobs = OLD.clone().requires_grad_()
+    sampler = logprobs.detach() - SAMPLER_RATIOS.log()
+    case = LossInputs(logprobs, logprobs.detach(), None, MASK, ADVANTAGES, sampler)
+    expected = torch.tensor([[2 * 2.0, 2 * 1.0, 2 * 0.5], [-2.0, -1.5, 0.0]]) / -5
+    torch.testing.assert_close(gradient(case, corrected("truncate")), expected)
+
+
+def test_the_correction_leaves_the_kl_penalty_alone() -> None:
+    reference = OLD - 0.3
+    whole = policy_loss(sampled_elsewhere(reference), corrected("mask", kl=0.5), TOTALS)
+    without = policy_loss(sampled_elsewhere(reference), corrected("mask"), TOTALS)
+    plain = policy_loss(inputs(reference), corrected("none", kl=0.5), TOTALS)
+    bare = policy_loss(inputs(reference), corrected("none"), TOTALS)
+    assert (whole.loss - without.loss).item() == pytest.approx((plain.loss - bare.loss).item(), rel=1e-5)
+
+
+def test_a_token_whose_sampler_log_probability_is_unknown_keeps_a_weight_of_one() -> None:
+    unknown = sampled_elsewhere()
+    unknown.sampler_logprobs_CL[0, 0] = math.nan
+    outputs = policy_loss(unknown, corrected("truncate"), TOTALS)
+    assert outputs.loss.item() == pytest.approx(-(1 * 2 + 1 * 2.56 + 0.5 * 1 - 2 * 1.25 - 1.5 * 0.8) / 5)
+    assert sampler_log_ratio(unknown)[0, 0] == 0
+
+
+@pytest.mark.parametrize("loss", ALL)
+@pytest.mark.parametrize("junk", [math.nan, math.inf, -math.inf, -1e38])
+def test_what_the_sampler_says_of_masked_places_reaches_nothing(loss: Loss, junk: float) -> None:
+    clean, dirty = sampled_elsewhere(), sampled_elsewhere()
+    dirty = replace(dirty, sampler_logprobs_CL=torch.where(MASK, dirty.sampler_logprobs_CL, junk))
+    for correction in CORRECTIONS:
+        chosen = corrected(correction, loss)
+        expected, found = (policy_loss(case, chosen, TOTALS) for case in (clean, dirty))
+        assert found.loss.item() == expected.loss.item()
+        assert (found.corrected_tokens, found.weight_sum) == (expected.corrected_tokens, expected.weight_sum)
+
+
+@pytest.mark.parametrize("loss", ["grpo", "dapo", "dr_grpo"])
+def test_the_segments_of_a_rollout_count_as_the_one_sequence_that_they_would_be(loss: Loss) -> None:
+    # Four tokens of one rollout, in one row or, where a template rewrote history, in two.
+    old = torch.tensor([-1.0, -2.0, -1.5, -0.5])
+    now = old + torch.tensor([1.0, 1.1, 0.9, 1.2]).log()
+    totals = StepTotals(tokens=4, sequences=1, max_tokens=10)
+
+    def of(rows: int) -> float:
+        shape, advantages = (rows, 4 // rows), torch.full((rows,), 2.0)
+        case = LossInputs(
+            now.view(shape),
+            old.view(shape),
+            None,
+            torch.ones(shape, dtype=torch.bool),
+            advantages,
+            old.view(shape),
+            torch.full((rows,), 4),
+        )
+        return policy_loss(case, settings(loss), totals).loss.item()
+
+    assert of(2) == pytest.approx(of(1), rel=1e-6)

@@ -17,12 +17,12 @@ import pytest
 import torch
 from datasets import Dataset
 from torch import Tensor
-from train_cases import rollout
+from train_cases import sample_of, segment
 from transformers import AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
 from models import plain_model, save_tiny_model, tiny_policy
-from strop.config import Loss
+from strop.config import Loss, SamplerCorrection
 from strop.policy.logprobs import token_logprobs
 from strop.policy.model import Policy
 from strop.train.batch import MicroBatch, Sample, pack
@@ -53,6 +53,7 @@ class Completion:
     advantage: float
     old: Tensor
     reference: Tensor
+    sampler: Tensor
 
 
 @cache
@@ -68,7 +69,7 @@ def completions() -> tuple[Completion, ...]:
             # Tools put two ids in between, behind the first sampled one.
             sampled = tuple(length < 7 or place not in (1, 2) for place in range(length))
             advantage = float(torch.randn((), generator=generator))
-            rows.append(Completion(prompt, ids, sampled, advantage, torch.empty(0), torch.empty(0)))
+            rows.append(Completion(prompt, ids, sampled, advantage, *[torch.empty(0)] * 3))
     return tuple(rows)
 
 
@@ -90,8 +91,8 @@ def policy(folder: Path) -> Policy:
 
 @pytest.fixture
 def rows(policy: Policy) -> list[Completion]:
-    """The completions with log-probabilities of an older policy and a reference, both made by
-    moving the present ones: each token by itself, and each completion as a whole."""
+    """The completions with log-probabilities of an older policy, a reference and a sampler, all made
+    by moving the present ones: each token by itself, and each completion as a whole."""
     generator = torch.Generator().manual_seed(8)
     rows: list[Completion] = []
     for completion in completions():
@@ -99,13 +100,14 @@ def rows(policy: Policy) -> list[Completion]:
         now = logprobs(policy, batch).detach()[0]
         old = now + 0.4 * torch.randn(now.shape, generator=generator) + 0.2 * torch.randn((), generator=generator)
         reference = now + 0.3 * torch.randn(now.shape, generator=generator)
-        rows.append(replace(completion, old=old, reference=reference))
+        sampler = old - 0.5 * torch.randn(now.shape, generator=generator)
+        rows.append(replace(completion, old=old, reference=reference, sampler=sampler))
     return rows
 
 
 def as_sample(rows: Sequence[Completion]) -> Sample:
-    rollouts = tuple(rollout(row.ids, row.sampled, index=index) for index, row in enumerate(rows))
-    return Sample(rows[0].prompt, rollouts, tuple(row.advantage for row in rows))
+    segments = [segment(row.ids, row.sampled, prompt=rows[0].prompt) for row in rows]
+    return sample_of(rows[0].prompt, segments, [row.advantage for row in rows])
 
 
 def as_samples(rows: Sequence[Completion]) -> list[Sample]:
@@ -139,7 +141,8 @@ def by_strop(policy: Policy, rows: Sequence[Completion], settings: LossSettings,
         batch = pack(as_samples(part), policy.device)
         reference = padded([row.reference for row in part]) if settings.kl_coefficient else None
         old = padded([row.old for row in part])
-        inputs = LossInputs(logprobs(policy, batch), old, reference, batch.mask_CL, batch.advantages_C)
+        sampler = padded([row.sampler for row in part])
+        inputs = LossInputs(logprobs(policy, batch), old, reference, batch.mask_CL, batch.advantages_C, sampler)
         outputs = policy_loss(inputs, settings, totals)
         outputs.loss.backward()
         loss += float(outputs.loss.detach())
@@ -155,7 +158,7 @@ def by_trl(
     tokens = torch.tensor(sum(sum(row.sampled) for row in rows))
     loss = clipped = 0.0
     for part in parts(rows, splits):
-        micro_loss = trainer._compute_loss(trainer.model, trl_inputs(part, tokens))
+        micro_loss = trainer._compute_loss(trainer.model, trl_inputs(part, tokens, settings))
         micro_loss.backward()
         loss += float(micro_loss.detach())
         share = trainer._metrics["train"].get("clip_ratio/region_mean", [0.0])[-1]
@@ -198,11 +201,14 @@ def trl_trainer(folder: Path, output: Path, settings: LossSettings, micro_batch:
     # What `Trainer.train` sets before the first step.
     trainer.current_gradient_accumulation_steps = splits
     trainer.model.train()
+    # Without vLLM itself, which no loss needs.
+    trainer.use_vllm = trainer.vllm_importance_sampling_correction = settings.correction != "none"
     return trainer
 
 
-def trl_inputs(rows: Sequence[Completion], tokens: Tensor) -> dict[str, Tensor]:
+def trl_inputs(rows: Sequence[Completion], tokens: Tensor, settings: LossSettings) -> dict[str, Tensor]:
     return {
+        "importance_sampling_ratio": trl_ratio(rows, settings),
         "prompt_ids": padded([row.prompt for row in rows], left=True),
         "prompt_mask": padded([[1] * len(row.prompt) for row in rows], left=True),
         "completion_ids": padded([row.ids for row in rows]),
@@ -213,6 +219,16 @@ def trl_inputs(rows: Sequence[Completion], tokens: Tensor) -> dict[str, Tensor]:
         "ref_per_token_logps": padded([row.reference for row in rows]),
         "num_items_in_batch": tokens,
     }
+
+
+def trl_ratio(rows: Sequence[Completion], settings: LossSettings) -> Tensor:
+    """The weights as TRL makes them for `token_truncate` and `token_mask`, while it still samples."""
+    mask = padded([[int(sampled) for sampled in row.sampled] for row in rows])
+    difference = (padded([row.old for row in rows]) - padded([row.sampler for row in rows])) * mask
+    ratio = torch.exp(torch.nan_to_num(difference, nan=0.0))
+    if settings.correction == "truncate":
+        return torch.clamp(ratio, max=settings.correction_bound)
+    return ratio.masked_fill(ratio > settings.correction_bound, value=0.0)
 
 
 # TRL multiplies the KL of each token by the ratio of its sequence under GSPO; strop keeps the
@@ -232,17 +248,42 @@ def test_loss_and_gradients_equal_those_of_trl(
     loss: Loss, kl: float, splits: int, policy: Policy, rows: list[Completion], folder: Path, tmp_path: Path
 ) -> None:
     settings = LossSettings(loss, *BOUNDS[loss], kl)
-    found = by_strop(policy, rows, settings, splits)
-    expected, metrics = by_trl(folder, tmp_path, rows, settings, splits)
-    assert found.loss == pytest.approx(expected.loss, rel=1e-5)
-    assert found.grads.keys() == expected.grads.keys()
-    for name, grad in expected.grads.items():
-        assert grad.norm() > 0
-        assert (found.grads[name] - grad).norm() <= 1e-5 * grad.norm(), name
+    metrics = compare(policy, rows, folder, tmp_path, settings, splits)
     if loss == "cispo":
         assert max(metrics["cispo_clip_ratio"]) > 0
     else:
         assert max(metrics["clip_ratio/low_mean"]) > 0
         assert max(metrics["clip_ratio/high_mean"]) > 0
-    if loss not in ("cispo", "gspo"):
+
+
+@pytest.mark.parametrize("correction", ["truncate", "mask"])
+@pytest.mark.parametrize(("loss", "kl"), [("dapo", 0.001), ("grpo", 0.001), ("cispo", 0.001), ("gspo", 0.0)])
+def test_the_correction_for_the_sampler_equals_that_of_trl(
+    loss: Loss,
+    kl: float,
+    correction: SamplerCorrection,
+    policy: Policy,
+    rows: list[Completion],
+    folder: Path,
+    tmp_path: Path,
+) -> None:
+    settings = LossSettings(loss, *BOUNDS[loss], kl, correction, correction_bound=1.5)
+    beyond = sum(int(((row.old - row.sampler).exp() > 1.5).sum()) for row in rows)
+    assert 0 < beyond < sum(len(row.ids) for row in rows) / 2
+    compare(policy, rows, folder, tmp_path, settings, splits=2)
+
+
+def compare(
+    policy: Policy, rows: Sequence[Completion], folder: Path, output: Path, settings: LossSettings, splits: int
+) -> Any:
+    """Assert that loss, gradients and clipped tokens are equal; TRL's metrics."""
+    found = by_strop(policy, rows, settings, splits)
+    expected, metrics = by_trl(folder, output, rows, settings, splits)
+    assert found.loss == pytest.approx(expected.loss, rel=1e-5)
+    assert found.grads.keys() == expected.grads.keys()
+    for name, grad in expected.grads.items():
+        assert grad.norm() > 0
+        assert (found.grads[name] - grad).norm() <= 1e-5 * grad.norm(), name
+    if settings.name not in ("cispo", "gspo"):
         assert found.clipped == pytest.approx(expected.clipped, abs=1e-3)
+    return metrics

@@ -175,7 +175,14 @@ def test_gradients_of_several_micro_batches_add_up_in_fp32(policy: Policy) -> No
 
 def test_an_update_is_that_of_adamw_in_fp32(policy: Policy, tmp_path: Path) -> None:
     twin = full_policy(tmp_path / "twin")
-    expected = torch.optim.AdamW(twin.trainable(), lr=1e-3, weight_decay=0.1)
+    # Norms and biases do not decay.
+    decay = {True: 0.1, False: 0.0}
+    groups = [
+        {"params": [w for w in twin.trainable() if (w.ndim > 1) is matrix], "weight_decay": decay[matrix]}
+        for matrix in decay
+    ]
+    assert all(group["params"] for group in groups)
+    expected = torch.optim.AdamW(groups, lr=1e-3)
     masters = optimizer(policy, weight_decay=0.1)
     for seed in range(3):
         add_gradients(policy, seed)
@@ -222,6 +229,34 @@ def test_a_gradient_that_is_not_finite_changes_nothing(policy: Policy, dtype: to
     add_gradients(policy, 3)
     masters.collect()
     assert masters.step(1e-3, 1.0) == pytest.approx(sum(w.numel() for w in policy.trainable()) ** 0.5, rel=0.05)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_gradient_of_zero_changes_nothing(policy: Policy, dtype: torch.dtype) -> None:
+    masters = optimizer(policy, dtype, weight_decay=0.1)
+    add_gradients(policy, 1)
+    masters.collect()
+    masters.step(1e-3, 1.0)
+    kept = [weight.detach().clone() for weight in policy.trainable()]
+    state = copied(masters.state_dict())
+    for weight in policy.trainable():
+        weight.grad = torch.zeros_like(weight)
+    masters.collect()
+    assert masters.step(1e-3, 1.0) == 0
+    assert all(torch.equal(weight, old) for weight, old in zip(policy.trainable(), kept, strict=True))
+    assert same(masters.state_dict(), state)
+
+
+def test_the_copy_keeps_its_noise_until_the_last_update_of_a_step(policy: Policy) -> None:
+    masters = optimizer(policy)
+    for seed, last in ((1, True), (2, False), (3, True)):
+        before = torch.cat([weight.detach().flatten() for weight in policy.trainable()])
+        add_gradients(policy, seed)
+        masters.collect()
+        masters.step(1e-12, 1.0, last)
+        after = torch.cat([weight.detach().flatten() for weight in policy.trainable()])
+        seen = before.abs() > 1e-3  # such a weight moved by less than fp32 can tell
+        assert torch.equal(before[seen], after[seen]) is not last
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -70,7 +70,7 @@ def rows_of(folder: EvaluationDir) -> list[int]:
 
 def answers_of(folder: EvaluationDir) -> dict[tuple[int, int], str]:
     lines = [json.loads(line) for line in folder.rollouts_file.read_text().splitlines()]
-    return {(line["line"], line["sample"]): line["messages"][0]["content"] for line in lines}
+    return {(line["line"], line["sample"]): line["turns"][0]["message"]["content"] for line in lines}
 
 
 def wait(condition: Callable[[], bool]) -> None:
@@ -125,7 +125,7 @@ def test_a_deployment_answers_as_the_model_itself_does(place: Path) -> None:
     deployed = {"kind": "deployment", "source": str(model), "name": "tiny", "socket": "../../engine.sock"}
     served = created(place / "served", deployed, "../../rows.jsonl", **settings)
     engine = subprocess.Popen(
-        [sys.executable, "-m", "strop.worker", "serve", str(socket), "--parent", str(os.getpid()), "--device", "cpu"],
+        [sys.executable, "-m", "strop.worker.serving", str(socket), "--parent", str(os.getpid()), "--device", "cpu"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
     )
     try:

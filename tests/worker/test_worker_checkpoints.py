@@ -17,7 +17,7 @@ from strop.data.order import DataOrder
 from strop.errors import RunError
 from strop.policy.prepare import prepare
 from strop.store.rundir import RunDir
-from strop.train.learner import Learner
+from strop.train.grpo import GrpoLearner
 from strop.worker.checkpoints import TrainingCheckpoints, checkpoint_store
 
 SAMPLES = [sample((10, 11), [[20, 21, 22], [30, 31]], [1.0, -1.0])]
@@ -34,9 +34,14 @@ def checkpoints(folder: Path, method: str = "full", source: Path | None = None, 
     made = settings(folder, method)
     run = RunDir(folder / "run") if (folder / "run").exists() else RunDir.create(folder / "run", made)
     policy, reference = prepare(made, source, lambda line: None)
-    learner = Learner(policy, reference, made)
+    learner = GrpoLearner(policy, reference, made)
     order = DataOrder(rows, made.train.batch_size, made.seed, "print")
-    return TrainingCheckpoints(run, made, checkpoint_store(run, made), policy, learner, order)
+    return TrainingCheckpoints(run, made, checkpoint_store(run, made), learner, order)
+
+
+def learner_of(made: TrainingCheckpoints) -> GrpoLearner:
+    assert isinstance(made.learner, GrpoLearner)
+    return made.learner
 
 
 @contextmanager
@@ -66,6 +71,7 @@ def test_a_checkpoint_says_what_it_is(tmp_path: Path) -> None:
         "adapter_config.json",
         "tokenizer.json",
         "trainer_state.pt",
+        "learner_state.pt",
     } <= saved.files.keys()
     assert torch.load(made.run.order_file(3), weights_only=True) == made.order.state(3)
     assert "checkpoint of step 3 saved" in made.run.training_log.read_text()
@@ -95,7 +101,7 @@ def test_what_is_restored_goes_on_to_the_bit(method: str, tmp_path: Path) -> Non
     for _ in range(2):
         metrics = [each.learner.update(SAMPLES, 1e-3).metrics for each in (first, second)]
         assert metrics[0] == metrics[1]
-    weights = [each.learner.optimizer.weights() for each in (first, second)]
+    weights = [learner_of(each).optimizer.weights() for each in (first, second)]
     assert weights[0].keys() == weights[1].keys()
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 

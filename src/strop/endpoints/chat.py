@@ -104,14 +104,7 @@ class ChatEndpoint:
             except TimeoutError:
                 waited = f"no answer within {max(seconds, 0):.2g} s"
                 raise CallFailed(Problem("timeout", waited, temporary=True, retry_after=0.0)) from None
-            except (
-                openai.APIError,
-                BlockedAddress,
-                UnwantedAnswer,
-                NoCompletion,
-                httpx2.HTTPError,
-                ValueError,
-            ) as error:
+            except FAILURES as error:
                 key = _not_understood(error, self._server, sent)
                 if key is None:
                     raise CallFailed(problem_of(error, self._server, self._model)) from None

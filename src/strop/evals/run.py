@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from strop.config import RunConfig
 from strop.metrics import group_metrics, pass_metrics
-from strop.rollout import RolloutScorer, run_groups
+from strop.rollout import Player, RolloutScorer, run_groups
 from strop.seeds import derive_seed
-from strop.types import Environment, Group, Row, SamplingParams
+from strop.types import Group, Row, SamplingParams
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Evaluation:
 async def evaluate(
     rows: Sequence[Row],
     config: RunConfig,
-    environment: Environment,
+    player: Player,
     scorer: RolloutScorer,
     on_group: Callable[[Group], None] = lambda group: None,
 ) -> Evaluation:
@@ -38,7 +38,7 @@ async def evaluate(
         stop=config.sampling.stop,
         seed=derive_seed(config.seed, "eval"),
     )
-    groups = await run_groups(rows, config.eval.samples, params, environment, scorer, on_group)
+    groups = await run_groups(rows, config.eval.samples, params, player, scorer, on_group)
     return Evaluation(tuple(groups), measure(groups, config.eval.pass_threshold))
 
 

@@ -21,7 +21,8 @@ from strop.store.checkpoints import read_checkpoint, verify
 from strop.store.datafolder import DataFolder
 from strop.store.files import sync_folder
 
-_TRAINER_STATE = "trainer_state.pt"
+# What a checkpoint holds only for resuming the run that wrote it.
+_RESUMING = frozenset({"trainer_state.pt", "learner_state.pt"})
 
 
 def fork(
@@ -57,7 +58,7 @@ def keep_weights(checkpoint: Path, target: Path) -> Path:
     target.parent.mkdir(mode=0o700, exist_ok=True)
     staging = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}-"))
     try:
-        for name in sorted(found.files.keys() - {_TRAINER_STATE}):
+        for name in sorted(found.files.keys() - _RESUMING):
             _link(checkpoint / name, staging / name)
         sync_folder(staging)
         staging.rename(target)

@@ -174,6 +174,11 @@ class PackedLayout:
         flat = torch.cat([self._prompts.pack(prompt_keys), self._completions.pack(own_keys)])
         self.positions = flat[None]
 
+    def release(self) -> None:
+        """Free the masks, which grow with the square of the length; the next forward makes them anew."""
+        self._prompt_mask.release()
+        self._completion_mask.release()
+
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None) -> Tensor:
         split = self._prompts.total
         query_THD, key_THD, value_THD = (x[0].transpose(0, 1) for x in (query, key, value))
@@ -311,6 +316,9 @@ class _Mask:
     def __init__(self, queries: Tensor, keys: Tensor) -> None:
         self._queries, self._keys = queries, keys
         self._cache: dict[tuple[int | None, int, torch.dtype], Tensor] = {}
+
+    def release(self) -> None:
+        self._cache.clear()
 
     def folded(self, window: int | None, repeats: int, dtype: torch.dtype) -> Tensor:
         """[R, 1, repeats * L, S] additive mask; made once, used by every layer."""

@@ -21,6 +21,9 @@ from strop.errors import CheckpointError, ModelError
 from strop.policy.model import Policy, load_policy
 
 TRAINER_STATE = "trainer_state.pt"
+"""Data order and random state."""
+LEARNER_STATE = "learner_state.pt"
+"""What a learner needs beside the weights."""
 
 
 def save_weights(policy: Policy, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
@@ -48,14 +51,13 @@ def _with_weights(model: PreTrainedModel, weights: Mapping[str, Tensor]) -> PreT
     return shell
 
 
-def save_trainer_state(folder: Path, state: dict[str, Any]) -> None:
-    """Write optimizer, data order and random state: tensors and plain values only."""
-    torch.save(state, folder / TRAINER_STATE)
+def save_state(path: Path, state: dict[str, Any]) -> None:
+    """Write a table of tensors and plain values."""
+    torch.save(state, path)
 
 
-def load_trainer_state(folder: Path) -> dict[str, Any]:
-    """Read what `save_trainer_state` wrote. CheckpointError for anything but plain data."""
-    path = folder / TRAINER_STATE
+def load_state(path: Path) -> dict[str, Any]:
+    """Read what `save_state` wrote. CheckpointError for anything but plain data."""
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # damaged bytes make the reader raise almost anything

@@ -25,7 +25,7 @@ class PackedWeight:
     """A weight matrix for products without a gradient."""
 
     def __init__(self, weight: Tensor) -> None:
-        self._is_packed = weight.device.type == "cpu" and _can_pack()
+        self._is_packed = weight.device.type == "cpu" and _can_pack(weight.dtype)
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS) if self._is_packed else weight
         self.extra_bytes = weight.nbytes if self._is_packed else 0
         """What it takes beside the weight itself."""
@@ -37,9 +37,11 @@ class PackedWeight:
         return torch.ops.mkldnn._linear_pointwise(x, self._weight, bias, "none", [], "")  # type: ignore[no-any-return]
 
 
-def _can_pack() -> bool:
-    """Whether this build of torch has the kernels; they are not part of its public interface."""
-    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+def _can_pack(dtype: torch.dtype) -> bool:
+    """Whether this build of torch, and this CPU, have the kernels; they are not part of its public interface."""
+    if not (torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")):
+        return False
+    return dtype != torch.bfloat16 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 class FrozenMatrix:

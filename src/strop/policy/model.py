@@ -122,6 +122,13 @@ def fast_dtype(device: torch.device) -> torch.dtype:
     return torch.bfloat16 if native else torch.float32
 
 
+def cast_parameters(model: nn.Module, dtype: torch.dtype) -> None:
+    """Bring the parameters to a type, in place. Buffers keep theirs: in bf16 the frequencies of
+    rotary embeddings would turn every position by a wrong angle."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(dtype)
+
+
 def load_policy(source: str, name: str, device: torch.device, dtype: torch.dtype) -> Policy:
     """Load a folder, of full weights or of an adapter, for use with strop's attention.
 

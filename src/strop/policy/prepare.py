@@ -21,7 +21,7 @@ from strop.config import LoraConfig, RunConfig
 from strop.errors import ModelError
 from strop.policy.fetch import Say, resolve
 from strop.policy.lora import lora_config, use_fast_layers
-from strop.policy.model import Policy, fast_dtype, load_policy, pick_device
+from strop.policy.model import Policy, cast_parameters, fast_dtype, load_policy, pick_device
 
 _TRAINED = "default"  # the name that PEFT gives to an only adapter
 _START = "start"
@@ -58,7 +58,8 @@ class FrozenReference:
 
     def __init__(self, policy: Policy, dtype: torch.dtype) -> None:
         model = copy.deepcopy(policy.model).requires_grad_(False)
-        self._policy = replace(policy, model=model.to(dtype).eval())
+        cast_parameters(model, dtype)
+        self._policy = replace(policy, model=model.eval())
 
     @contextmanager
     def scoring(self) -> Iterator[Policy]:
@@ -113,6 +114,7 @@ def _fresh_adapter(base: Policy, settings: LoraConfig) -> PeftModel:
     # Not PEFT's own "all-linear": on models with experts it adapts their stacked weights too, and
     # forms the full change of every expert in every forward.
     targets = linear if isinstance(settings.targets, str) else settings.targets
+    _refuse_tied_embeddings(base, targets)
     try:
         model = get_peft_model(base.model, lora_config(settings.r, settings.alpha, targets))
         if missing := _missing_targets(model, targets):
@@ -123,6 +125,21 @@ def _fresh_adapter(base: Policy, settings: LoraConfig) -> PeftModel:
             param="lora.targets",
         ) from error
     return model
+
+
+def _refuse_tied_embeddings(base: Policy, targets: Sequence[str]) -> None:
+    """ModelError when a target is the embeddings, and they are the output head too: what is merged
+    and exported would change the head, which training does not."""
+    embeddings, head = base.base.get_input_embeddings(), base.base.get_output_embeddings()
+    if embeddings.weight is not head.weight:
+        return
+    for name, layer in base.base.named_modules():
+        if layer is embeddings and any(f".{name}".endswith(f".{target}") for target in targets):
+            raise ModelError(
+                f"{base.name}: lora.targets: {name} shares its weights with the output head, which would not be "
+                "trained; name layers inside the model",
+                param="lora.targets",
+            )
 
 
 def _linear_layers(policy: Policy) -> tuple[str, ...]:

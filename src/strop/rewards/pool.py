@@ -6,17 +6,17 @@ import asyncio
 import dataclasses
 import importlib.util
 import secrets
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from strop.config import RewardConfig
 from strop.errors import RewardError
-from strop.rewards.base import Outcome
+from strop.rewards.frames import pack
 from strop.rewards.process import Code, Launch, Lost, RewardProcess
 from strop.rewards.redact import Redactor
+from strop.rewards.reward_function import Outcome
 from strop.rewards.sandbox import ProcessGroup, Sandbox, clean_environment, named_variables
-from strop.rewards.wire import pack
+from strop.rewards.scratch import ScratchFolder
 from strop.types import Failure, Json
 
 RETRIED = frozenset({"exception", "crash"})
@@ -38,7 +38,7 @@ class RewardPool:
         self._idle: list[RewardProcess] = []
         self._busy: set[RewardProcess] = set()
         self._launch: Launch | None = None
-        self._home: tempfile.TemporaryDirectory[str] | None = None
+        self._home: ScratchFolder | None = None
         self._redactor = Redactor({})
 
     async def start(self) -> None:
@@ -50,9 +50,9 @@ class RewardPool:
         code = self._code or read_code(self._config)
         named = named_variables(self._config.env, self._config.name)
         self._redactor = Redactor(named)
-        self._home = tempfile.TemporaryDirectory(prefix="strop-reward-", ignore_cleanup_errors=True)
-        folder = Path(self._home.name) if self._code else Path(code.path).parent
-        env = clean_environment(named, self._home.name)
+        self._home = ScratchFolder()
+        folder = self._home.path if self._code else Path(code.path).parent
+        env = clean_environment(named, str(self._home.path))
         self._launch = Launch(code, folder, env, self._config.memory_mb, self._sandbox)
         try:
             self._idle.append(await RewardProcess.start(self._launch))
@@ -86,7 +86,7 @@ class RewardPool:
         while self._idle:
             await self._idle.pop().end()
         if self._home:
-            self._home.cleanup()
+            self._home.remove()
 
     async def _attempt(self, call_id: str, frame: bytes) -> Outcome:
         if self._launch is None:

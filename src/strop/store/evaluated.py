@@ -15,22 +15,13 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.dialects import postgresql, sqlite
 
+from strop.store.rollout_lines import TOKEN_KEYS, upgraded
 from strop.store.runfiles import PREVIEW, storable
 from strop.store.tables import evaluation_rows
 from strop.types import Json
 
-_ANSWER = (
-    "sample",
-    "messages",
-    "reward",
-    "components",
-    "weights",
-    "stop_reason",
-    "length",
-    "failure",
-    "logs",
-    "timing",
-)
+_ELSEWHERE = frozenset({"step", "row", "line", "prompt", "advantage"})
+"""What all rollouts of a row share, or only training has."""
 
 
 class AnswerFile:
@@ -57,7 +48,7 @@ class AnswerFile:
         lines = content[: content.rfind(b"\n") + 1].splitlines(keepends=True)
         whole = lines[: len(lines) - len(lines) % self._samples]
         self._offset += sum(map(len, whole))
-        answers = [json.loads(line) for line in whole]
+        answers = [upgraded(json.loads(line)) for line in whole]
         return [answers[start : start + self._samples] for start in range(0, len(answers), self._samples)]
 
 
@@ -80,9 +71,15 @@ def row_values(answers: Sequence[Mapping[str, Json]], pass_threshold: float) -> 
         ),
         "failure": storable(failures[0]) if failures else None,
         "rollouts": json.dumps(
-            {"prompt": first["prompt"], "answers": [{key: answer[key] for key in _ANSWER} for answer in answers]}
+            {"prompt": first["prompt"], "rollouts": [_without_tokens(answer) for answer in answers]}
         ),
     }
+
+
+def _without_tokens(line: Mapping[str, Json]) -> dict[str, Json]:
+    """The rollout as pages show it: tokens stay in the folder."""
+    turns = [{key: value for key, value in turn.items() if key not in TOKEN_KEYS} for turn in line["turns"]]
+    return {**{key: value for key, value in line.items() if key not in _ELSEWHERE}, "turns": turns}
 
 
 def save_rows(connection: Connection, evaluation: int, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -1,12 +1,13 @@
-"""Writes each training step into the run folder."""
+"""Writes each training step into the run folder: see `store.rollout_lines` for its rollouts."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 
+from strop.store.rollout_lines import rollout_lines
 from strop.store.rundir import RunDir, RunState
-from strop.types import Group, Json, Rollout, StepRecord
+from strop.types import StepRecord
 
 
 class RunRecorder:
@@ -27,41 +28,6 @@ class RunRecorder:
 
     def close(self) -> None:
         """Nothing is held open."""
-
-
-def rollout_lines(record: StepRecord) -> list[dict[str, Json]]:
-    """One object for each rollout of a step, each complete in itself."""
-    return [
-        _rollout(record.step, group, rollout, advantage)
-        for group, advantages in zip(record.groups, record.advantages, strict=True)
-        for rollout, advantage in zip(group.rollouts, advantages or [None] * len(group.rollouts), strict=True)
-    ]
-
-
-def _rollout(step: int, group: Group, rollout: Rollout, advantage: float | None) -> dict[str, Json]:
-    reward, failure = rollout.reward, rollout.failure
-    return {
-        "step": step,
-        "row": group.row.id,
-        "line": group.row.line,
-        "sample": rollout.index,
-        "reward": reward.total if reward else None,
-        "components": dict(reward.components) if reward else {},
-        "weights": dict(reward.weights) if reward else {},
-        "advantage": advantage,
-        "stop_reason": rollout.stop_reason,
-        "failure": {"cause": failure.cause, "message": failure.message, "detail": failure.detail} if failure else None,
-        "prompt": [message.as_dict() for message in group.row.messages],
-        "messages": [message.as_dict() for message in rollout.messages],
-        "prompt_ids": list(group.prompt_ids_T),
-        "token_ids": list(rollout.token_ids_T),
-        "sampled_mask": [int(sampled) for sampled in rollout.sampled_mask_T],
-        "sampler_logprobs": [round(logprob, 6) for logprob in rollout.sampler_logprobs_T],
-        "length": rollout.length,
-        "entropy": None if rollout.entropy is None else round(rollout.entropy, 6),
-        "logs": rollout.logs,
-        "timing": {name: round(seconds, 4) for name, seconds in rollout.timing.items()},
-    }
 
 
 def summary(record: StepRecord) -> str:

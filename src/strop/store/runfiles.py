@@ -54,7 +54,7 @@ class _Call(msgspec.Struct):
     function: _Function
 
 
-class _Turn(msgspec.Struct):
+class _Message(msgspec.Struct):
     role: str = ""
     content: str | None = None
     tool_calls: list[_Call] | None = None
@@ -68,6 +68,11 @@ class _Turn(msgspec.Struct):
         return "\n".join([self.content, *calls] if self.content else calls)
 
 
+class _Turn(msgspec.Struct):
+    message: _Message
+    observations: list[_Message] = []
+
+
 class _Failure(msgspec.Struct):
     cause: str
 
@@ -79,14 +84,24 @@ class RolloutLine(msgspec.Struct):
     row: str
     line: _Count
     sample: _Count
-    messages: list[_Turn]
-    sampled_mask: msgspec.Raw
     stop_reason: str
+    turns: list[_Turn] | None = None
+    messages: list[_Message] = []
+    """Of a line without turns, as older versions wrote it; so is `sampled_mask`."""
+    sampled_mask: msgspec.Raw = msgspec.Raw(b"[]")
+    length: _Count | None = None
+    """Sampled tokens."""
     prompt: msgspec.Raw = msgspec.Raw(b"[]")
     reward: float | None = None
     advantage: float | None = None
     components: dict[str, float] = {}
     failure: _Failure | None = None
+
+    def __post_init__(self) -> None:
+        if self.turns is not None:
+            self.messages = [message for turn in self.turns for message in (turn.message, *turn.observations)]
+        if self.length is None:
+            self.length = bytes(self.sampled_mask).count(b"1")
 
     @property
     def cause(self) -> str | None:
@@ -94,19 +109,15 @@ class RolloutLine(msgspec.Struct):
         return storable(self.failure.cause) if self.failure else None
 
     @property
-    def length(self) -> int:
-        """Sampled tokens."""
-        return bytes(self.sampled_mask).count(b"1")
-
-    @property
-    def said(self) -> str:
-        """Every turn after the prompt."""
+    def text(self) -> str:
+        """Every message after the prompt."""
         return self.messages[0].text if len(self.messages) == 1 else "\n".join([turn.text for turn in self.messages])
 
     @property
     def answer(self) -> str:
-        """The start of its last turn."""
-        return storable(self.messages[-1].text[:PREVIEW]) if self.messages else ""
+        """The start of what the model wrote last."""
+        last = next((message for message in reversed(self.messages) if message.role == "assistant"), None)
+        return storable(last.text[:PREVIEW]) if last else ""
 
 
 @dataclass(frozen=True)
@@ -132,7 +143,7 @@ class Rollouts:
 _decode_metrics = msgspec.json.Decoder(dict[str, float]).decode
 _decode_rollout = msgspec.json.Decoder(RolloutLine).decode
 _encode = msgspec.json.Encoder().encode
-_decode_turns = msgspec.json.Decoder(list[_Turn]).decode
+_decode_messages = msgspec.json.Decoder(list[_Message]).decode
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, ValueError)
 
 
@@ -210,7 +221,7 @@ def _rollout(raw: bytes, step: int, seen: set[tuple[str, int]]) -> RolloutLine:
 def prompt_text(line: RolloutLine) -> PromptText:
     """What lists show of a rollout's prompt."""
     try:
-        turns = _decode_turns(line.prompt)
+        turns = _decode_messages(line.prompt)
     except _UNREADABLE:
         turns = []
     asked = next((turn.text for turn in reversed(turns) if turn.role == "user"), "")

@@ -119,7 +119,7 @@ class StepWriter:
                 "offset": offset,
                 "bytes": size,
                 "answer": line.answer,
-                "search": folded(line.said),
+                "search": folded(line.text),
             }
 
 

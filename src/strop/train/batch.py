@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from strop.policy.attention import PackedLayout
-from strop.types import Rollout
+from strop.types import Group, Segment
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,40 @@ class Sample:
     """Completions of one prompt, each with its advantage."""
 
     prompt_ids: tuple[int, ...]
-    rollouts: tuple[Rollout, ...]
+    segments: tuple[Segment, ...]
+    """All with this prompt; a rollout has one or more."""
     advantages_G: tuple[float, ...]
+    rollouts_G: tuple[int, ...]
+    """Number, within the step, of the rollout that each segment belongs to."""
+    lengths_G: tuple[int, ...]
+    """Sampled tokens of that whole rollout, all its segments together."""
 
     @property
     def tokens(self) -> int:
         """Tokens that go through the model, at most."""
-        return len(self.prompt_ids) + sum(len(rollout.token_ids_T) for rollout in self.rollouts)
+        return len(self.prompt_ids) + sum(len(segment.token_ids_T) for segment in self.segments)
+
+
+def samples_of(groups: Sequence[Group], advantages: Sequence[Sequence[float]]) -> list[Sample]:
+    """What to train on: the segments of all scored groups, gathered by their prompts.
+
+    Advantages belong to rollouts: every segment of one carries the same.
+    """
+    samples = []
+    number = 0
+    for group, advantages_G in zip(groups, advantages, strict=True):
+        if group.failure is not None:
+            continue
+        gathered: dict[tuple[int, ...], list[tuple[Segment, float, int, int]]] = {}
+        for rollout, advantage in zip(group.rollouts, advantages_G, strict=True):
+            for segment in rollout.segments:
+                entry = (segment, advantage, number, rollout.length)
+                gathered.setdefault(segment.prompt_ids_T, []).append(entry)
+            number += 1
+        for prompt_ids, entries in gathered.items():
+            segments, values, numbers, lengths = zip(*entries, strict=True)
+            samples.append(Sample(prompt_ids, segments, values, numbers, lengths))
+    return samples
 
 
 @dataclass(frozen=True)
@@ -50,6 +77,8 @@ class MicroBatch:
     """True for sampled tokens."""
     sampler_logprobs_CL: Tensor
     advantages_C: Tensor
+    lengths_C: Tensor
+    """Sampled tokens of the whole rollout that each completion belongs to."""
 
     def padded(self, values_S: Tensor) -> Tensor:
         """Values of the sampled tokens as `[C, L]`, zero elsewhere; keeps the gradient."""
@@ -77,17 +106,23 @@ def split(samples: Iterable[Sample], budget: int) -> Iterator[list[Sample]]:
 def _parts(sample: Sample, budget: int) -> Iterator[Sample]:
     """The sample whole where it fits, else in runs of completions that do."""
     start, used = 0, len(sample.prompt_ids)
-    for end, rollout in enumerate(sample.rollouts):
-        length = len(rollout.token_ids_T)
+    for end, segment in enumerate(sample.segments):
+        length = len(segment.token_ids_T)
         if end > start and used + length > budget:
             yield _part(sample, start, end)
             start, used = end, len(sample.prompt_ids)
         used += length
-    yield _part(sample, start, len(sample.rollouts))
+    yield _part(sample, start, len(sample.segments))
 
 
 def _part(sample: Sample, start: int, end: int) -> Sample:
-    return Sample(sample.prompt_ids, sample.rollouts[start:end], sample.advantages_G[start:end])
+    return Sample(
+        sample.prompt_ids,
+        sample.segments[start:end],
+        sample.advantages_G[start:end],
+        sample.rollouts_G[start:end],
+        sample.lengths_G[start:end],
+    )
 
 
 def pack(samples: Sequence[Sample], device: torch.device) -> MicroBatch:
@@ -99,20 +134,21 @@ def pack(samples: Sequence[Sample], device: torch.device) -> MicroBatch:
     """
     distinct, rows = _distinct(samples)
     prompt_lengths = [len(sample.prompt_ids) for sample in samples]
-    rollouts = [rollout for sample in samples for rollout in sample.rollouts]
-    longest = max(len(rollout.token_ids_T) for rollout in rollouts)
+    segments = [segment for sample in samples for segment in sample.segments]
+    longest = max(len(segment.token_ids_T) for segment in segments)
     prompt_ends = torch.tensor(prompt_lengths).cumsum(0) - 1
     sources, targets, places = [], [], []
     start = sum(prompt_lengths)
-    for row, (owner, rollout) in enumerate(distinct):
-        sampled = torch.tensor(rollout.sampled_mask_T).nonzero()[:, 0]
+    for row, (owner, segment) in enumerate(distinct):
+        sampled = torch.tensor(segment.sampled_mask_T).nonzero()[:, 0]
         sources.append(torch.where(sampled == 0, prompt_ends[owner], start + sampled - 1))
-        targets.append(torch.tensor(rollout.token_ids_T)[sampled])
+        targets.append(torch.tensor(segment.token_ids_T)[sampled])
         places.append(row * longest + sampled)
-        start += len(rollout.token_ids_T) - 1
-    inputs = [rollout.token_ids_T[:-1] for _, rollout in distinct]
+        start += len(segment.token_ids_T) - 1
+    inputs = [segment.token_ids_T[:-1] for _, segment in distinct]
     ids = [i for sample in samples for i in sample.prompt_ids] + [i for completion in inputs for i in completion]
     owners = [owner for owner, _ in distinct]
+    lengths = [length for sample in samples for length in sample.lengths_G]
     advantages = [advantage for sample in samples for advantage in sample.advantages_G]
     return MicroBatch(
         ids_T=torch.tensor(ids, device=device),
@@ -121,23 +157,24 @@ def pack(samples: Sequence[Sample], device: torch.device) -> MicroBatch:
         targets_S=torch.cat(targets).to(device),
         places_S=torch.cat(places).to(device),
         rows_C=torch.tensor(rows, device=device),
-        mask_CL=_padded_rows([rollout.sampled_mask_T for rollout in rollouts], longest, torch.bool).to(device),
-        sampler_logprobs_CL=_padded_rows([rollout.sampler_logprobs_T for rollout in rollouts], longest).to(device),
+        mask_CL=_padded_rows([segment.sampled_mask_T for segment in segments], longest, torch.bool).to(device),
+        sampler_logprobs_CL=_padded_rows([segment.logprobs_T for segment in segments], longest).to(device),
         advantages_C=torch.tensor(advantages, dtype=torch.float32, device=device),
+        lengths_C=torch.tensor(lengths, device=device),
     )
 
 
-def _distinct(samples: Sequence[Sample]) -> tuple[list[tuple[int, Rollout]], list[int]]:
-    """The distinct completions with the number of their prompt, and which one each rollout is."""
+def _distinct(samples: Sequence[Sample]) -> tuple[list[tuple[int, Segment]], list[int]]:
+    """The distinct completions with the number of their prompt, and which one each segment is."""
     places: dict[tuple[object, ...], int] = {}
-    distinct: list[tuple[int, Rollout]] = []
+    distinct: list[tuple[int, Segment]] = []
     rows: list[int] = []
     for owner, sample in enumerate(samples):
-        for rollout in sample.rollouts:
-            key = owner, rollout.token_ids_T, rollout.sampled_mask_T
+        for segment in sample.segments:
+            key = owner, segment.token_ids_T, segment.sampled_mask_T
             if key not in places:
                 places[key] = len(distinct)
-                distinct.append((owner, rollout))
+                distinct.append((owner, segment))
             rows.append(places[key])
     return distinct, rows
 

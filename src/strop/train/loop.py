@@ -19,13 +19,13 @@ from strop.config import RunConfig
 from strop.data.order import DataOrder
 from strop.errors import TooManyFailures, TrainingDiverged
 from strop.metrics import group_metrics, mean_advantage, prefixed
-from strop.rollout import RolloutScorer, run_groups
+from strop.rollout import Player, RolloutScorer, run_groups
 from strop.seeds import derive_seed
 from strop.train.advantage import ADVANTAGES
-from strop.train.batch import Sample
+from strop.train.batch import samples_of
 from strop.train.learner import Learner, Update
 from strop.train.schedule import rate_at
-from strop.types import Environment, Group, Recorder, Row, SamplingParams, StepRecord
+from strop.types import Group, Recorder, Row, SamplingParams, StepRecord
 
 # The share of failed groups is taken over this many of the newest, so that a judge that dies
 # late in a run is noticed as soon as one that never worked; and over no fewer than the second
@@ -65,7 +65,7 @@ class Trainer:
     order: DataOrder
     learner: Learner
     peak_rate: float
-    environment: Environment
+    player: Player
     scorer: RolloutScorer
     recorders: Sequence[Recorder]
     checkpoints: Checkpoints
@@ -88,6 +88,7 @@ class Trainer:
         Raises TooManyFailures and TrainingDiverged, after the step has been recorded and the
         weights, which are sound, have been saved.
         """
+        self.learner.publish()
         if done == 0 and self.validate and self.config.train.eval_every:
             self._record(StepRecord(0, await self._validation(0)))
         for step in range(done + 1, self.total_steps + 1):
@@ -113,14 +114,15 @@ class Trainer:
             [self.rows[index] for index in self.order.batch(step)],
             self.config.train.samples_per_prompt,
             self._sampling_params(step),
-            self.environment,
+            self.player,
             self.scorer,
         )
         rolled_out = time.perf_counter()
         self.on_phase(step, "training")
         advantages = self._advantages(groups)
         rate = rate_at(step, self.total_steps, self.peak_rate, self.config.train)
-        update = self.learner.update(_samples(groups, advantages), rate)
+        update = self.learner.update(samples_of(groups, advantages), rate)
+        self.learner.publish()
         trained = time.perf_counter()
         metrics = {
             **group_metrics(groups),
@@ -148,7 +150,7 @@ class Trainer:
 
     def _advantages(self, groups: Sequence[Group]) -> list[list[float]]:
         """One list a group; a group with a failure has none and takes no part in the scale."""
-        scale = ADVANTAGES[self.config.train.advantage_scale]
+        scale = ADVANTAGES[self.config.advantage_scale]
         scored = iter(scale([group.rewards_G for group in groups if group.failure is None]))
         return [[] if group.failure else next(scored) for group in groups]
 
@@ -185,21 +187,13 @@ class Trainer:
         if self._skipped_in_a_row >= self.config.train.max_skipped_steps:
             return TrainingDiverged(
                 f"{self._skipped_in_a_row} steps in a row had no finite loss and gradient; the weights are those of "
-                "the last good step. Lower train.learning_rate, or look at the newest rollouts"
+                "the last finite update. Lower train.learning_rate, or look at the newest rollouts"
             )
         return None
 
     def _record(self, record: StepRecord) -> None:
         for recorder in self.recorders:
             recorder.record(record)
-
-
-def _samples(groups: Sequence[Group], advantages: Sequence[Sequence[float]]) -> list[Sample]:
-    return [
-        Sample(group.prompt_ids_T, group.rollouts, tuple(advantages_G))
-        for group, advantages_G in zip(groups, advantages, strict=True)
-        if group.failure is None
-    ]
 
 
 def _timings(groups: Sequence[Group], rollout_seconds: float, train_seconds: float) -> dict[str, float]:
@@ -223,4 +217,6 @@ def _notes(groups: Sequence[Group], update: Update) -> tuple[str, ...]:
     notes += [failure.detail for _, failure in failed[:1] if failure.detail]
     if update.skipped:
         notes.append(f"weights left alone: {update.skipped}")
+    if update.cut_short:
+        notes.append(f"update cut short: {update.cut_short}; the passes before it have changed the weights")
     return tuple(notes)

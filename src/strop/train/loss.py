@@ -7,7 +7,8 @@ depend on how the step is split. Tensors are padded: `[C, L]` completions by tok
 
 The KL penalty is the k3 estimate (Schulman 2020, "Approximating KL divergence") times the
 differentiable ratio of each token, which makes its gradient that of the true divergence
-(DeepSeek-V3.2, arXiv:2512.02556). It stays a token's own ratio under GSPO too.
+(DeepSeek-V3.2, arXiv:2512.02556). It stays a token's own ratio under GSPO too. The correction
+for the sampler weighs the policy loss, not the KL penalty.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from strop.config import Loss
+from strop.config import Loss, SamplerCorrection
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,16 @@ class LossInputs:
     mask_CL: Tensor
     """True for sampled tokens, false for padding and for what tools put in between."""
     advantages_C: Tensor
+    sampler_logprobs_CL: Tensor
+    """Under the sampler that drew the tokens; NaN where it did not tell."""
+    lengths_C: Tensor | None = None
+    """Sampled tokens of the whole rollout that each completion is a segment of; None where each is all of it."""
+
+    @property
+    def rollout_lengths_C(self) -> Tensor:
+        """Sampled tokens of each completion's rollout, at least 1."""
+        lengths_C = self.mask_CL.sum(-1) if self.lengths_C is None else self.lengths_C
+        return lengths_C.clamp(min=1)
 
 
 @dataclass(frozen=True)
@@ -43,7 +54,7 @@ class StepTotals:
     tokens: int
     """Sampled tokens of all scored completions."""
     sequences: int
-    """Scored completions."""
+    """Scored rollouts."""
     max_tokens: int
     """Limit on the tokens of a completion."""
 
@@ -58,6 +69,10 @@ class LossSettings:
     clip_high: float
     """The ratio counts up to 1 + clip_high."""
     kl_coefficient: float
+    correction: SamplerCorrection = "none"
+    """What to do about tokens that the sampler drew from another distribution than the policy's."""
+    correction_bound: float = 2.0
+    """The largest weight of a token."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +85,10 @@ class LossOutputs:
     """Sum over tokens of the k3 divergence from the reference, in nats."""
     clipped_tokens: int
     """Tokens whose gradient the clip cut off."""
+    corrected_tokens: int = 0
+    """Tokens whose weight was truncated or set to zero by the correction for the sampler."""
+    weight_sum: float = 0.0
+    """Sum over tokens of the weights of that correction."""
 
 
 def policy_loss(inputs: LossInputs, settings: LossSettings, totals: StepTotals) -> LossOutputs:
@@ -78,18 +97,51 @@ def policy_loss(inputs: LossInputs, settings: LossSettings, totals: StepTotals) 
     # Padding first becomes zero, and only then goes through exp: infinity times zero is NaN.
     log_ratio = torch.where(inputs.mask_CL, inputs.logprobs_CL - inputs.old_logprobs_CL, 0.0)
     values = token_loss(inputs, log_ratio, settings)
+    weights, corrected = _sampler_weights(inputs, settings)
+    if weights is not None:
+        values = values * weights
     kl_sum = 0.0
     if inputs.ref_logprobs_CL is not None:
         divergence = k3(torch.where(inputs.mask_CL, inputs.ref_logprobs_CL - inputs.logprobs_CL, 0.0))
         kl_sum = float(divergence.detach().sum())
         values = values + settings.kl_coefficient * divergence * log_ratio.exp()
-    loss = average(torch.where(inputs.mask_CL, values, 0.0), inputs.mask_CL, totals)
-    return LossOutputs(loss, kl_sum, _count_clipped(inputs, log_ratio.detach(), settings))
+    loss = average(torch.where(inputs.mask_CL, values, 0.0), inputs.rollout_lengths_C, totals)
+    weight_sum = 0.0 if weights is None else float((weights * inputs.mask_CL).sum())
+    return LossOutputs(loss, kl_sum, _count_clipped(inputs, log_ratio.detach(), settings), corrected, weight_sum)
 
 
 def k3(log_ratio: Tensor) -> Tensor:
     """exp(x) - x - 1 for x = log(reference / policy): never negative, zero where they agree."""
     return torch.expm1(log_ratio) - log_ratio
+
+
+def sampler_log_ratio(inputs: LossInputs) -> Tensor:
+    """[C, L] log of policy over sampler at the start of the step; zero where it is unknown or masked."""
+    known = inputs.mask_CL & ~inputs.sampler_logprobs_CL.isnan()
+    return torch.where(known, inputs.old_logprobs_CL - inputs.sampler_logprobs_CL, 0.0)
+
+
+def truncated(ratio_CL: Tensor, bound: float) -> Tensor:
+    """min(ratio, bound): truncated importance sampling (Yao et al. 2025, "Your efficient RL framework
+    secretly brings you off-policy RL training")."""
+    return ratio_CL.clamp(max=bound)
+
+
+def dropped(ratio_CL: Tensor, bound: float) -> Tensor:
+    """The ratio up to the bound, zero above it: the token has no part in the policy's gradient."""
+    return torch.where(ratio_CL > bound, 0.0, ratio_CL)
+
+
+CORRECTIONS: Mapping[SamplerCorrection, Callable[[Tensor, float], Tensor]] = {"truncate": truncated, "mask": dropped}
+
+
+def _sampler_weights(inputs: LossInputs, settings: LossSettings) -> tuple[Tensor | None, int]:
+    """The weight `[C, L]` of each token, without gradient, and how many tokens the bound changed."""
+    if settings.correction == "none":
+        return None, 0
+    ratio = sampler_log_ratio(inputs).exp()
+    weights = CORRECTIONS[settings.correction](ratio, settings.correction_bound)
+    return weights.detach(), int(((ratio > settings.correction_bound) & inputs.mask_CL).sum())
 
 
 TokenLoss = Callable[[LossInputs, Tensor, LossSettings], Tensor]
@@ -105,7 +157,7 @@ def clipped(inputs: LossInputs, log_ratio_CL: Tensor, settings: LossSettings) ->
 
 
 def sequence_clipped(inputs: LossInputs, log_ratio_CL: Tensor, settings: LossSettings) -> Tensor:
-    """As `clipped`, with one ratio for the sequence, the geometric mean of its tokens' ratios:
+    """As `clipped`, with one ratio for the sequence (a segment), the geometric mean of its tokens' ratios:
     GSPO (Zheng et al. 2025, arXiv:2507.18071)."""
     return clipped(inputs, _sequence_mean(log_ratio_CL, inputs.mask_CL), settings)
 
@@ -117,17 +169,17 @@ def weighted(inputs: LossInputs, log_ratio_CL: Tensor, settings: LossSettings) -
     return -weight * inputs.advantages_C[:, None] * inputs.logprobs_CL
 
 
-def by_token(values_CL: Tensor, mask_CL: Tensor, totals: StepTotals) -> Tensor:
+def by_token(values_CL: Tensor, lengths_C: Tensor, totals: StepTotals) -> Tensor:
     """Every token of the step weighs the same: DAPO (Yu et al. 2025, arXiv:2503.14476)."""
     return values_CL.sum() / max(totals.tokens, 1)
 
 
-def by_sequence(values_CL: Tensor, mask_CL: Tensor, totals: StepTotals) -> Tensor:
-    """Every completion weighs the same: GRPO (Shao et al. 2024, arXiv:2402.03300)."""
-    return _sequence_mean(values_CL, mask_CL).sum() / max(totals.sequences, 1)
+def by_sequence(values_CL: Tensor, lengths_C: Tensor, totals: StepTotals) -> Tensor:
+    """Every rollout weighs the same, over all of its segments: GRPO (Shao et al. 2024, arXiv:2402.03300)."""
+    return (values_CL.sum(-1) / lengths_C).sum() / max(totals.sequences, 1)
 
 
-def by_limit(values_CL: Tensor, mask_CL: Tensor, totals: StepTotals) -> Tensor:
+def by_limit(values_CL: Tensor, lengths_C: Tensor, totals: StepTotals) -> Tensor:
     """A constant for all lengths, the limit: Dr. GRPO (Liu et al. 2025, arXiv:2503.20783)."""
     return values_CL.sum() / max(totals.sequences * totals.max_tokens, 1)
 

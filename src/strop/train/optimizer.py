@@ -16,7 +16,7 @@ import torch
 from peft import PeftModel
 from torch import Tensor, nn
 
-from strop.policy.model import Policy
+from strop.policy.model import Policy, cast_parameters
 from strop.seeds import derive_seed
 
 # Elements rounded at a time: small enough to stay in the cache of a core.
@@ -35,13 +35,16 @@ class MasterAdamW:
         self._policy = policy
         self._seed = seed
         self._updates = 0
+        self._rounding = 0
+        """The number of updates after which the noise of the copy was drawn; 0 rounds to nearest."""
         self._computing = policy.trainable()
         self._masters = self._computing
         if policy.base.dtype != compute_dtype and not isinstance(policy.model, PeftModel):
             self._masters = [nn.Parameter(weight.detach().clone()) for weight in self._computing]
-            policy.model.to(compute_dtype)
+            cast_parameters(policy.model, compute_dtype)
             policy.refresh()
-        self._adamw = torch.optim.AdamW(self._masters, lr=0.0, weight_decay=weight_decay, fused=True)
+        self._weight_decay = weight_decay
+        self._adamw = torch.optim.AdamW(self._masters, lr=0.0, weight_decay=0.0, fused=True)
 
     @property
     def has_copy(self) -> bool:
@@ -58,18 +61,38 @@ class MasterAdamW:
                 master.grad = grad if master.grad is None else master.grad.add_(grad)
                 weight.grad = None
 
-    def step(self, learning_rate: float, max_norm: float) -> float:
+    @property
+    def updates(self) -> int:
+        """How often the weights were updated."""
+        return self._updates
+
+    def step(self, learning_rate: float, max_norm: float, last: bool = True) -> float:
         """Update with gradients scaled down to `max_norm`, and forget them. Returns their norm
-        before; if that is not finite, nothing is changed."""
+        before; if that is zero or not finite, nothing is changed.
+
+        The copy keeps its noise until the last update of a step: the ratio between two passes
+        would otherwise measure the rounding.
+        """
         norm = float(nn.utils.clip_grad_norm_(self._masters, max_norm))
-        if math.isfinite(norm):
+        # With a gradient of zero AdamW would still move by its momentum, and the noise be drawn anew.
+        if math.isfinite(norm) and norm > 0:
             for group in self._adamw.param_groups:
                 group["lr"] = learning_rate
+            self._decay(learning_rate)
             self._adamw.step()
             self._updates += 1
-            self._spread()
+            if not last:
+                self._spread()
+        if last:
+            self.settle()
         self.discard()
         return norm
+
+    def settle(self) -> None:
+        """End a step: give the copy new noise, if there was an update since it was drawn."""
+        if self._rounding != self._updates:
+            self._rounding = self._updates
+            self._spread()
 
     def discard(self) -> None:
         """Forget the gradients."""
@@ -89,18 +112,33 @@ class MasterAdamW:
         """Go on from a checkpoint whose weights the policy was loaded with."""
         self._adamw.load_state_dict(state["adamw"])
         self._updates = state["updates"]
-        if self._updates:
-            self._spread()
+        self.settle()
+
+    @torch.no_grad()
+    def _decay(self, learning_rate: float) -> None:
+        """AdamW's decoupled weight decay, of matrices only: norms and biases are no weights to shrink."""
+        if self._weight_decay:
+            for master in self._masters:
+                if master.ndim > 1:
+                    master.mul_(1 - learning_rate * self._weight_decay)
 
     def _spread(self) -> None:
         """Let the model compute with the masters' new values."""
         if self.has_copy:
-            generator = torch.Generator().manual_seed(derive_seed(self._seed, "rounding", self._updates))
-            noise = torch.randint(0, 2**16, (_ROUNDING_BLOCK,), dtype=torch.int32, generator=generator)
-            noise = noise.to(self._policy.device)
+            noise = self._noise()
             for master, weight in zip(self._masters, self._computing, strict=True):
-                round_stochastically(master.detach(), weight.detach(), noise)
+                if noise is None:
+                    weight.detach().copy_(master.detach())
+                else:
+                    round_stochastically(master.detach(), weight.detach(), noise)
         self._policy.refresh()
+
+    def _noise(self) -> Tensor | None:
+        if not self._rounding:
+            return None
+        generator = torch.Generator().manual_seed(derive_seed(self._seed, "rounding", self._rounding))
+        noise = torch.randint(0, 2**16, (_ROUNDING_BLOCK,), dtype=torch.int32, generator=generator)
+        return noise.to(self._policy.device)
 
 
 def round_stochastically(source: Tensor, target: Tensor, noise: Tensor) -> None:

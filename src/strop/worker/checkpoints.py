@@ -14,8 +14,7 @@ from safetensors import SafetensorError
 
 from strop.config import RunConfig
 from strop.data.order import DataOrder
-from strop.policy.checkpoint import load_trainer_state, save_trainer_state, save_weights
-from strop.policy.model import Policy
+from strop.policy.checkpoint import TRAINER_STATE, load_state, save_state
 from strop.store.checkpoints import Checkpoint, CheckpointStore
 from strop.store.rundir import RunDir
 from strop.train.learner import Learner
@@ -37,7 +36,6 @@ class TrainingCheckpoints:
     run: RunDir
     config: RunConfig
     store: CheckpointStore
-    policy: Policy
     learner: Learner
     order: DataOrder
 
@@ -48,7 +46,7 @@ class TrainingCheckpoints:
         return best.validation_reward if best else None
 
     def save(self, step: int, validation_reward: float | None) -> None:
-        """Save weights, optimizer, data order and random state after `step`."""
+        """Save the learner, data order and random state after `step`."""
         with _writing(self.run.path):
             torch.save(self.order.state(step), self.run.order_file(step))
         facts = {
@@ -62,24 +60,19 @@ class TrainingCheckpoints:
         self.run.log(f"checkpoint of step {step} saved")
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Put optimizer and random state back; the policy has its weights already.
+        """Put the learner's state and the random state back; the policy has its weights already.
 
         RunError when the checkpoint belongs to other data or settings.
         """
-        state = load_trainer_state(checkpoint.path)
+        state = load_state(checkpoint.path / TRAINER_STATE)
         self.order.resume_step(state["order"], str(checkpoint.path))
-        self.learner.optimizer.load_state_dict(state["optimizer"])
+        self.learner.restore(checkpoint.path)
         torch.set_rng_state(state["rng"])
 
     def _write(self, step: int, folder: Path) -> None:
-        state = {
-            "order": self.order.state(step),
-            "optimizer": self.learner.optimizer.state_dict(),
-            "rng": torch.get_rng_state(),
-        }
         with _writing(folder):
-            save_weights(self.policy, folder, self.learner.optimizer.weights())
-            save_trainer_state(folder, state)
+            self.learner.save(folder)
+            save_state(folder / TRAINER_STATE, {"order": self.order.state(step), "rng": torch.get_rng_state()})
 
 
 @contextmanager

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from strop.config import RunConfig
 from strop.data.rows import MAX_SHOWN, fingerprint, load_files
 from strop.errors import DataError
-from strop.types import Chat, Row
+from strop.types import Row
+
+
+class Prompts(Protocol):
+    """Encodes prompts: see `policy.chat.ChatTemplate`."""
+
+    def prompt_ids(self, row: Row) -> tuple[int, ...]:
+        """Ids of the row's prompt. DataError where the chat template refuses a message."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +31,7 @@ class RunData:
     """Of the training file: another one on resuming is refused."""
 
 
-def load_data(config: RunConfig, chat: Chat, say: Callable[[str], None]) -> RunData:
+def load_data(config: RunConfig, chat: Prompts, say: Callable[[str], None]) -> RunData:
     """Load the files of `[data]`, refuse overlap, drop and count prompts over the limit.
 
     DataError when a file has faults, or nothing is left to train on.
@@ -43,7 +51,7 @@ def load_data(config: RunConfig, chat: Chat, say: Callable[[str], None]) -> RunD
     return RunData(kept, kept_validation, dropped, fingerprint(train))
 
 
-def fitting(rows: Sequence[Row], file: str, chat: Chat, limit: int) -> tuple[list[Row], int]:
+def fitting(rows: Sequence[Row], file: str, chat: Prompts, limit: int) -> tuple[list[Row], int]:
     """The rows whose prompt has at most `limit` tokens, and how many have more.
 
     DataError lists the rows whose messages the chat template refuses.

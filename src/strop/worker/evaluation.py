@@ -20,11 +20,11 @@ from strop.evals.report import report, row_result
 from strop.evals.run import Evaluation, evaluate, measure
 from strop.evals.spec import EvaluationSpec, Target, read_spec
 from strop.rewards.scorer import Scorer
-from strop.store.answers import answer_lines, read_group
 from strop.store.evaldir import EvaluationDir
+from strop.store.rollout_lines import group_lines, read_group
 from strop.store.rundir import RunState
 from strop.types import Group, Json, Row
-from strop.worker.subjects import Subject, open_subject
+from strop.worker.targets import EvalTarget, open_target
 
 _STATUS_EVERY_S = 0.5
 _LOOK_EVERY_S = 0.1
@@ -61,11 +61,11 @@ async def _evaluate_all(
     evaluations: dict[str, Evaluation] = {}
     async with Scorer.from_config(config.rewards) as scorer:
         for target in targets:
-            async with open_subject(target, rows, str(data), config, display.say, guarded=False) as subject:
-                display.start(subject.label, len(subject.rows))
-                found = await evaluate(subject.rows, config, subject.environment, scorer, display.group)
+            async with open_target(target, rows, str(data), config, display.say, guarded=False) as opened:
+                display.start(opened.label, len(opened.rows))
+                found = await evaluate(opened.rows, config, opened.player, scorer, display.group)
             _refuse_failures(found.groups, config.train.max_failed_groups)
-            evaluations[subject.label] = found
+            evaluations[opened.label] = found
     return evaluations
 
 
@@ -97,14 +97,14 @@ async def _evaluate(folder: EvaluationDir, spec: EvaluationSpec, should_stop: Ca
 
     async with (
         Scorer.from_config(config.rewards) as scorer,
-        open_subject(spec.target, rows, spec.data, config, say, guarded=True) as subject,
+        open_target(spec.target, rows, spec.data, config, say, guarded=True) as opened,
     ):
-        progress = _Progress(folder, subject, config.eval.samples)
-        left = [row for row in subject.rows if row.id not in progress.groups]
-        work = evaluate(left, config, subject.environment, scorer, progress.take)
+        progress = _Progress(folder, opened, config.eval.samples)
+        left = [row for row in opened.rows if row.id not in progress.groups]
+        work = evaluate(left, config, opened.player, scorer, progress.take)
         if not await _unless_stopped(work, should_stop, progress.tell):
             return False
-    groups = [progress.groups[row.id] for row in subject.rows]
+    groups = [progress.groups[row.id] for row in opened.rows]
     _refuse_failures(groups, config.train.max_failed_groups)
     folder.write_metrics(_figures(groups, config.eval.pass_threshold))
     return True
@@ -113,20 +113,20 @@ async def _evaluate(folder: EvaluationDir, spec: EvaluationSpec, should_stop: Ca
 class _Progress:
     """Writes each group into the folder, and now and then how far it is."""
 
-    def __init__(self, folder: EvaluationDir, subject: Subject, samples: int) -> None:
+    def __init__(self, folder: EvaluationDir, opened: EvalTarget, samples: int) -> None:
         self._folder = folder
         self._started = self._told = time.monotonic()
-        self._total = len(subject.rows)
-        rows = {row.id: row for row in subject.rows}
+        self._total = len(opened.rows)
+        rows = {row.id: row for row in opened.rows}
         self.groups: dict[str, Group] = {
             row: read_group(rows[row], lines) for row, lines in folder.keep_complete(rows, samples).items()
         }
         self._before = len(self.groups)
-        self._tell(model=subject.label)
+        self._tell(model=opened.label)
 
     def take(self, group: Group) -> None:
         """Make a row's answers durable."""
-        self._folder.append(answer_lines(group))
+        self._folder.append(group_lines(group))
         self.groups[group.row.id] = group
 
     def tell(self) -> None:

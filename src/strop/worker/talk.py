@@ -1,42 +1,78 @@
-"""Answer messages one by one, token by token, for a person at a terminal."""
+"""A conversation with a loaded model, answered token by token, for a person at a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from strop.policy.chat import ChatTemplate
+from strop.policy.completer import LocalCompleter
 from strop.policy.engine import Engine
 from strop.policy.fetch import Say
-from strop.types import Message, SamplingParams
+from strop.rollout import Player, run_episodes
+from strop.types import Completion, Context, Message, Rollout, Row, SamplingParams, Turn
 from strop.worker.models import load_model
+
+MAX_TURNS = 10_000
+"""A person ends the conversation, not a limit."""
 
 
 class Talk:
-    """A conversation with a loaded model."""
+    """Talks with a model: an environment whose observations are what a person writes."""
 
-    def __init__(self, model: str, system: str | None, params: SamplingParams, say: Say) -> None:
+    def __init__(
+        self, model: str, system: str | None, params: SamplingParams, say: Say, show: Callable[[str], None]
+    ) -> None:
+        """`show` gets each piece of an answer, and "\\n" at its end."""
         policy, self.found = load_model(model, "auto", say)
-        self._chat = ChatTemplate(policy.tokenizer, policy.name, {})
-        self._engine = Engine(policy, max_concurrent=1)
+        chat = ChatTemplate(policy.tokenizer, policy.name, {})
+        sampler = _StreamingSampler(Engine(policy, max_concurrent=1), chat.text, show)
+        self._completer = LocalCompleter(policy, chat, sampler)
+        self._system = (Message("system", system),) if system else ()
         self._params = params
-        self._messages = [Message("system", system)] if system else []
 
-    def ask(self, text: str) -> Iterator[str]:
-        """Pieces of the answer as they come. Question and answer stay in the conversation."""
-        self._messages.append(Message("user", text))
-        prompt_ids = self._chat.encode(self._chat.render(self._messages, (), "conversation"))
-        request = self._engine.submit(prompt_ids, 1, self._params)
+    async def converse(self, first: str, questions: Iterator[str]) -> Rollout:
+        """One conversation from its first message on, to the end of `questions`."""
+        row = Row("chat", 0, (*self._system, Message("user", first)), (), None, {})
+        player = Player(self._completer, _Person(questions), MAX_TURNS, ends_at_length=False)
+        return (await run_episodes(row, 1, self._params, player))[0]
+
+
+class _Person:
+    """An `Environment` and its one `Episode`: the next question of an iterator."""
+
+    opening: Context
+
+    def __init__(self, questions: Iterator[str]) -> None:
+        self._questions = questions
+
+    async def start(self, row: Row, seed: int) -> _Person:
+        self.opening = Context(row.messages, where="conversation")
+        return self
+
+    async def step(self, turn: Turn) -> tuple[Message, ...] | None:
+        text = next(self._questions, None)
+        return None if text is None else (Message("user", text),)
+
+    async def close(self) -> None:
+        """The iterator is the caller's."""
+
+
+class _StreamingSampler:
+    """A `Sampler` of one completion at a time that shows its text as it grows."""
+
+    def __init__(self, engine: Engine, text: Callable[[Sequence[int]], str], show: Callable[[str], None]) -> None:
+        self._engine = engine
+        self._text = text
+        self._show = show
+
+    async def sample(self, prompt_ids: Sequence[int], count: int, params: SamplingParams) -> list[Completion]:
+        request = self._engine.submit(prompt_ids, count, params)
         shown = ""
         while not request.done:
             self._engine.step()
-            answer = self._chat.text(request.ids[0])
-            if not answer.endswith("\ufffd"):  # a character of which not all bytes are there yet
-                yield answer[len(shown) :]
-                shown = answer
-        answer = self._chat.text(request.ids[0])
-        yield answer[len(shown) :]
-        self._messages.append(Message("assistant", answer))
-
-    def forget(self) -> None:
-        """Start over, the system message kept."""
-        self._messages = [message for message in self._messages if message.role == "system"]
+            text = self._text(request.ids[0])
+            if request.done or not text.endswith("\ufffd"):  # else a character that is not complete yet
+                self._show(text[len(shown) :])
+                shown = text
+        self._show("\n")
+        return [completion for completion in request.completions if completion is not None]

@@ -17,25 +17,27 @@ import transformers
 import strop
 from strop.config import RunConfig
 from strop.data.order import DataOrder
-from strop.envs.single_turn import SingleTurn
 from strop.errors import ConfigError, StropError
 from strop.evals.run import evaluate
 from strop.policy.chat import ChatTemplate
+from strop.policy.completer import LocalCompleter
 from strop.policy.engine import Engine
 from strop.policy.model import Policy
 from strop.policy.prepare import prepare
 from strop.policy.sampler import LocalSampler
 from strop.rewards.scorer import Scorer
+from strop.rollout import Player
 from strop.store.checkpoints import Checkpoint, CheckpointStore
 from strop.store.files import write_json
 from strop.store.recorder import RunRecorder
 from strop.store.rundir import FailureCode, RunDir, RunState
-from strop.train.learner import Learner
+from strop.train.grpo import GrpoLearner
 from strop.train.loop import Ending, Trainer, Validate
 from strop.train.schedule import peak_rate
-from strop.types import Environment, Recorder
+from strop.types import Recorder
 from strop.worker.checkpoints import SaveError, TrainingCheckpoints, checkpoint_store
 from strop.worker.data import RunData, load_data
+from strop.worker.targets import player_of
 from strop.worker.trackers import open_trackers
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -72,11 +74,12 @@ async def _train(run: RunDir, should_stop: Callable[[], bool]) -> Ending:
         chat = ChatTemplate(policy.tokenizer, policy.name, config.sampling.template)
         data = load_data(config, chat, say)
         order = DataOrder(len(data.train), config.train.batch_size, config.seed, data.fingerprint)
-        learner = Learner(policy, reference, config)
-        checkpoints = TrainingCheckpoints(run, config, store, policy, learner, order)
+        learner = GrpoLearner(policy, reference, config)
+        checkpoints = TrainingCheckpoints(run, config, store, learner, order)
         if checkpoint:
             checkpoints.restore(checkpoint)
-        environment = SingleTurn(chat, LocalSampler(Engine(policy, config.sampling.max_concurrent)))
+        sampler = LocalSampler(Engine(policy, config.sampling.max_concurrent))
+        player = player_of(config, LocalCompleter(policy, chat, sampler))
         with ExitStack() as stack:
             trainer = Trainer(
                 config=config,
@@ -84,11 +87,11 @@ async def _train(run: RunDir, should_stop: Callable[[], bool]) -> Ending:
                 order=order,
                 learner=learner,
                 peak_rate=peak_rate(config.train, policy.head.shape[1]),
-                environment=environment,
+                player=player,
                 scorer=scorer,
                 recorders=_open_recorders(run, config, stack),
                 checkpoints=checkpoints,
-                validate=_validation(config, data, environment, scorer),
+                validate=_validation(config, data, player, scorer),
                 prompts_dropped=data.dropped,
                 on_phase=lambda step, phase: run.set_status(RunState.RUNNING, phase=phase),
             )
@@ -124,12 +127,12 @@ def _open_recorders(run: RunDir, config: RunConfig, stack: ExitStack) -> list[Re
     return recorders
 
 
-def _validation(config: RunConfig, data: RunData, environment: Environment, scorer: Scorer) -> Validate | None:
+def _validation(config: RunConfig, data: RunData, player: Player, scorer: Scorer) -> Validate | None:
     if not data.validation:
         return None
 
     async def validate() -> dict[str, float]:
-        return (await evaluate(data.validation, config, environment, scorer)).metrics
+        return (await evaluate(data.validation, config, player, scorer)).metrics
 
     return validate
 

@@ -22,7 +22,7 @@ from strop.data.rows import build_row
 from strop.errors import RewardError, StropError
 from strop.rewards.scorer import Scorer
 from strop.seeds import derive_seed
-from strop.types import Failure, Json, Message, Rollout, Row, Step, StopReason
+from strop.types import Failure, Json, Message, Rollout, Row, StopReason, Turn
 
 SEED = 17
 NOT_REACHED = Failure("not reached", "the time for the test was over before; try fewer answers, or give it more time")
@@ -58,8 +58,7 @@ async def score_cases(
 
 
 def _rollout(index: int, answer: str) -> Rollout:
-    turn = (Message("assistant", answer),)
-    return Rollout(index, turn, (Step(answer),), (), (), (), 0.0, StopReason.STOP)
+    return Rollout(index, (Turn(Message("assistant", answer), StopReason.STOP, 0),), StopReason.STOP)
 
 
 def _result(rollout: Rollout) -> dict[str, Json]:

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from strop.api.openai.requests import JobRequest
-from strop.api.openai.reward_tables import StoredReward, grader_name
+from strop.api.openai.reward_tables import RewardSource, grader_name
 from strop.api.openai.translate import DataFile, Order, StartModel, translate, usual_interval
 from strop.errors import InvalidRequest
 
@@ -35,8 +35,8 @@ class FakeLibrary:
     def model(self, name: str) -> StartModel:
         return StartModel(name, name.rpartition("/")[2], self.template)
 
-    def reward(self, name: str, version: int | None) -> StoredReward:
-        return StoredReward(f"rewards/{name}/{version or 2}/reward.py:grade", ("API_KEY",))
+    def reward(self, name: str, version: int | None) -> RewardSource:
+        return RewardSource(f"rewards/{name}/{version or 2}/reward.py:grade", ("API_KEY",))
 
     def judge_url(self, model: str) -> str | None:
         return "http://127.0.0.1:8100/v1" if model == "ours" else None
@@ -323,6 +323,7 @@ def test_other_methods_are_refused(method: Any, param: str) -> None:
         ),
         ({"strop": {"train": {"batchsize": 3}}}, "strop.train.batchsize", "did you mean 'batch_size'?"),
         ({"strop": {"sampling": {"temperature": 0}}}, "strop.sampling.temperature", "greater than 0"),
+        ({"strop": {"environment": {"name": "chess"}}}, "strop.environment.name", "known are single_turn"),
         ({"strop": {"rewards": [{"name": "a"}]}}, "strop.rewards[0]", "found none of them"),
         ({"strop": {"rewards": [{"name": "a", "python": "def"}]}}, "strop.rewards[0].python", "no Python code"),
         ({"strop": {"rewards": [{"name": "a", "python": "x = 1"}]}}, "strop.rewards[0].function", "no function"),

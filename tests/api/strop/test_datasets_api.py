@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 import stored_tasks
 from models import save_tiny_model
 from strop.api.services import Services
-from strop.data.samples.catalogue import SAMPLES
+from strop.data.samples.sample_sets import SAMPLES
 
 
 def upload(services: Services, *rows: dict[str, Any], name: str = "rows.jsonl") -> str:

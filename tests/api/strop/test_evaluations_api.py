@@ -16,8 +16,8 @@ from strop.api.services import Services
 from strop.evals.report import report, row_result
 from strop.evals.run import measure
 from strop.evals.spec import read_spec
-from strop.store.answers import answer_lines
 from strop.store.evaluated import row_values, save_rows
+from strop.store.rollout_lines import group_lines
 from strop.store.tables import deployments
 from strop.types import Group
 
@@ -44,7 +44,7 @@ def finish(server: Services, evaluation_id: str, *groups: Group) -> None:
     evaluation = queue.get(evaluation_id)
     figures = {"metrics": measure(groups, 1.0), "report": report([row_result(found, 1.0) for found in groups]).__dict__}
     with server.database.write() as connection:
-        save_rows(connection, evaluation.seq, [row_values(answer_lines(found), 1.0) for found in groups])
+        save_rows(connection, evaluation.seq, [row_values(group_lines(found), 1.0) for found in groups])
     values: dict[str, Any] = {"rows_done": len(groups), "rows_total": len(groups), "finished_at": 9.0}
     text = json.dumps(figures, default=vars)
     stored_tasks.become(server.database, evaluation_id, status="succeeded", metrics=text, **values)
@@ -177,7 +177,7 @@ def test_figures_are_there_as_far_as_rows_are(client: TestClient, server: Servic
     folder = server.evaluations.folder(evaluation)
     folder.status_file.write_text(json.dumps({"message": "loading", "rows_per_second": 2.5}))
     with server.database.write() as connection:
-        save_rows(connection, evaluation.seq, [row_values(answer_lines(group(1.0, number=1)), 1.0)])
+        save_rows(connection, evaluation.seq, [row_values(group_lines(group(1.0, number=1)), 1.0)])
     stored_tasks.become(server.database, evaluation.id, status="running", rows_done=1, rows_total=4)
     found = client.get(f"evaluations/{made['id']}").json()
     assert found["report"]["reward"] == {"mean": 1.0, "low": None, "high": None}
@@ -215,13 +215,13 @@ def test_lists_go_from_page_to_page_and_by_status(client: TestClient, file_id: s
 def test_rows_come_with_their_answers_sorted_and_filtered(client: TestClient, pair: tuple[str, str]) -> None:
     page = client.get(f"evaluations/{pair[1]}/rows", params={"sort": "-reward", "limit": 2}).json()
     assert [row["reward"] for row in page["data"]] == [1.0, 0.5]
-    assert page["data"][0]["answers"][0]["messages"] == [{"role": "assistant", "content": "answer"}]
+    assert page["data"][0]["rollouts"][0]["turns"][0]["message"] == {"role": "assistant", "content": "answer"}
     assert page["has_more"]
     last = client.get(f"evaluations/{pair[1]}/rows", params={"sort": "-reward", "after": page["last_id"]}).json()
     assert [row["reward"] for row in last["data"]] == [0.5, None]
     failed = client.get(f"evaluations/{pair[1]}/rows", params={"failed": True}).json()["data"]
     assert [row["failure"] for row in failed] == ["exception happened"]
-    assert failed[0]["answers"][1]["failure"]["cause"] == "exception"
+    assert failed[0]["rollouts"][1]["failure"]["cause"] == "exception"
 
 
 def test_two_are_compared_row_by_row(client: TestClient, pair: tuple[str, str]) -> None:

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 import stored_tasks
-from run_folders import new_run, play, record, rollout_line
+from run_folders import new_run, old_line, play, record, rollout_line
 from strop.api.services import Services
+from strop.store.rollout_lines import TOKEN_KEYS
 from strop.store.rundir import RunDir, RunState
 
 LAST = 30
@@ -268,13 +269,28 @@ def test_one_rollout_is_whole_and_knows_its_group(client: TestClient, run_id: st
         for line in map(json.loads, folder.rollout_file(7).read_text(encoding="utf-8").splitlines())
         if (line["row"], line["sample"]) == (short["row"], 2)
     ]
-    for name in ("messages", "prompt", "components", "weights", "advantage", "token_ids", "timing", "logs"):
+    for name in ("prompt", "components", "weights", "advantage", "length", "timing", "logs"):
         assert whole[name] == line[name], name
-    assert (whole["prompt_tokens"], whole["tokens"]) == (3, None)  # no tokenizer of "tiny" is at hand
+    (said,) = whole["turns"]
+    assert said == {key: value for key, value in line["turns"][0].items() if key not in TOKEN_KEYS}
+    # No tokenizer of "tiny" is on this machine.
+    ids = line["turns"][0]["token_ids"]
+    assert whole["segments"] == [{"prompt_tokens": 3, "token_ids": ids, "tokens": None}]
     group = get(client, f"rollouts/{short['id']}/group")
     assert [member["sample"] for member in group["data"]] == [0, 1, 2, 3]
     assert short["id"] in [member["id"] for member in group["data"]]
     assert client.get("rollouts/ro_999999").status_code == 404
+
+
+def test_a_rollout_of_an_older_version_is_shown_like_any_other(client: TestClient, tmp_path: Path) -> None:
+    run = new_run(tmp_path / "old", "old")
+    record(run, 1, [old_line(rollout_line(1, answer="from before"))])
+    run_id = client.post("runs/import", json={"path": str(run.path)}).json()["id"]
+    (rollout,) = get(client, f"runs/{run_id}/rollouts")["data"]
+    assert (rollout["answer"], rollout["length"]) == ("from before", 4)
+    whole = get(client, f"rollouts/{rollout['id']}")
+    assert [turn["message"]["content"] for turn in whole["turns"]] == ["from before"]
+    assert whole["segments"] == [{"prompt_tokens": 3, "token_ids": [10, 11, 12, 13], "tokens": None}]
 
 
 def test_a_rollout_that_was_damaged_on_disk_is_said_to_be(client: TestClient, tmp_path: Path) -> None:

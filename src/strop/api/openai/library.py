@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import sqlalchemy as sa
 
-from strop.api.openai.reward_tables import StoredReward
+from strop.api.openai.reward_tables import RewardSource
 from strop.api.openai.translate import DataFile, StartModel
 from strop.api.services import Services
 from strop.api.sources import find_trained, is_trained
@@ -52,12 +52,12 @@ class ServerLibrary:
             )
         return StartModel(name, name, None if place is None else chat_template(place))
 
-    def reward(self, name: str, version: int | None) -> StoredReward:
+    def reward(self, name: str, version: int | None) -> RewardSource:
         """A version of a reward, by id or name."""
         with _asked_as("strop.rewards"):
             found = RewardStore(self._services.database, self._services.folder).version(self._reward_id(name), version)
         path = self._services.folder.stored(found.path)
-        return StoredReward(f"{path}:{FUNCTION}" if found.draft.kind == "python" else path, found.draft.env)
+        return RewardSource(f"{path}:{FUNCTION}" if found.draft.kind == "python" else path, found.draft.env)
 
     def judge_url(self, model: str) -> str | None:
         """This server's own address where it can answer for a model."""

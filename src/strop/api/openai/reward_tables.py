@@ -25,7 +25,7 @@ _JUDGED = ("score_model", "label_model")
 
 
 @dataclass(frozen=True)
-class StoredReward:
+class RewardSource:
     """A version of a reward of this server."""
 
     source: str
@@ -36,7 +36,7 @@ class StoredReward:
 class RewardLibrary(Protocol):
     """What the names in rewards stand for."""
 
-    def reward(self, name: str, version: int | None) -> StoredReward:
+    def reward(self, name: str, version: int | None) -> RewardSource:
         """A version of a reward, by default the newest. InvalidRequest for one that is unknown."""
 
     def judge_url(self, model: str) -> str | None:

@@ -13,7 +13,9 @@ from strop.api.answers import NOT_MODIFIED, Answer, Cached, Deleted
 from strop.api.dependencies import Provided
 from strop.api.evaluation_request import EvaluationRequest, new_evaluation
 from strop.api.paging import After, Limit, Page, page
+from strop.api.rollout_objects import RolloutFields
 from strop.api.services import Services
+from strop.config import EnvironmentConfig
 from strop.errors import InvalidRequest
 from strop.evals.report import RowResult, compare, report
 from strop.jobs.evaluations import Evaluation
@@ -88,23 +90,6 @@ class EvaluationDetails(EvaluationObject):
     rows_per_second: float | None
 
 
-class AnswerObject(Answer):
-    """One answer to a row."""
-
-    sample: int
-    messages: list[dict[str, Any]]
-    reward: float | None
-    components: dict[str, float]
-    weights: dict[str, float]
-    stop_reason: str
-    length: int
-    """Tokens, as the model or its server counts them."""
-    failure: dict[str, str] | None
-    """Why it could not be scored: cause, message, detail."""
-    logs: str
-    timing: dict[str, float]
-
-
 class RowObject(Answer):
     """A row and what came of it."""
 
@@ -119,7 +104,7 @@ class RowObject(Answer):
     components: dict[str, float]
     """Means."""
     failure: str | None
-    answers: list[AnswerObject]
+    rollouts: list[RolloutFields]
 
 
 class RowPage(Answer):
@@ -338,7 +323,7 @@ def _notes(base: Evaluation, other: Evaluation) -> list[str]:
         if evaluation.status is not TaskStatus.SUCCEEDED:
             done = f"{evaluation.rows_done} of {evaluation.rows_total or 'unknown'} rows"
             notes.append(f"{evaluation.name} is {evaluation.status}: {done} are done")
-    for name in ("rewards", "eval", "sampling", "seed"):
+    for name in ("rewards", "eval", "sampling", "environment", "seed"):
         if _setting(base.spec, name) != _setting(other.spec, name):
             notes.append(f"the two have other settings of {name}")
     return notes
@@ -348,6 +333,8 @@ def _setting(spec: Mapping[str, Json], name: str) -> Json:
     found: Json = spec["config"].get(name)
     if name == "sampling":  # how many sequences are decoded at a time changes no answer
         return {key: value for key, value in found.items() if key != "max_concurrent"}
+    if name == "environment" and found is None:  # of an evaluation from before there were environments
+        return EnvironmentConfig().model_dump(mode="json")
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,11 +14,13 @@ from sqlalchemy import Connection
 
 from strop.api.answers import Answer
 from strop.api.dependencies import Provided
+from strop.api.rollout_objects import RolloutFields, SegmentObject, Token, segments_of_line
 from strop.api.services import Services
 from strop.errors import RunError
 from strop.policy.installed import installed_folder
 from strop.policy.tokens import token_texts
 from strop.store import queries
+from strop.store.rollout_lines import upgraded
 from strop.store.tables import runs
 from strop.types import Json
 
@@ -28,27 +30,8 @@ MAX_GROUP = 256
 RolloutId = Annotated[str, PathParameter(description="Id of a rollout, `ro_…`.")]
 
 
-class RolloutFailure(Answer):
-    """Why a rollout could not be scored."""
-
-    cause: str
-    message: str
-    detail: str = ""
-
-
-class Token(Answer):
-    """One token after the prompt."""
-
-    id: int
-    text: str
-    sampled: bool
-    """Whether the model said it: only then it is trained on."""
-    logprob: float | None
-    """Under the sampler; None where it was not sampled."""
-
-
-class GroupMember(Answer):
-    """A rollout whole, but for its tokens."""
+class GroupMember(RolloutFields):
+    """A rollout of a training run, but for its tokens."""
 
     object: Literal["rollout"] = "rollout"
     id: str
@@ -56,31 +39,15 @@ class GroupMember(Answer):
     step: int
     row: str
     line: int
-    sample: int
-    reward: float | None
-    components: dict[str, float]
-    weights: dict[str, float]
-    """The reward is the sum of each component times its weight; 0 is logged only."""
     advantage: float | None
-    stop_reason: str
-    failure: RolloutFailure | None
     prompt: list[dict[str, Any]]
-    messages: list[dict[str, Any]]
-    """The turns after the prompt."""
-    entropy: float | None
-    logs: str
-    """What the reward functions logged and printed."""
-    timing: dict[str, float]
-    """Seconds."""
 
 
 class WholeRollout(GroupMember):
     """A rollout with its tokens."""
 
-    prompt_tokens: int
-    token_ids: list[int]
-    tokens: list[Token] | None
-    """None where no tokenizer of the model is at hand."""
+    segments: list[SegmentObject]
+    """Usually one; none where the tokens are unknown."""
 
 
 class GroupObject(Answer):
@@ -100,13 +67,9 @@ def get_rollout(rollout_id: RolloutId, services: Provided) -> WholeRollout:
         found = queries.whole_rollout(connection, services.folder.path, rollout_id)
         tokenizer = _tokenizer(services, connection, found["run_id"])
     with _readable(rollout_id):
-        texts = token_texts(tokenizer, found["token_ids"]) if tokenizer else None
-        return WholeRollout(
-            **_shown(found),
-            prompt_tokens=len(found["prompt_ids"]),
-            token_ids=found["token_ids"],
-            tokens=None if texts is None else _tokens(found, texts),
-        )
+        line = upgraded(found)
+        segments = [_segment(segment, tokenizer) for segment in segments_of_line(line)]
+        return WholeRollout(**_shown(line), segments=segments)
 
 
 @router.get("/rollouts/{rollout_id}/group")
@@ -118,7 +81,7 @@ def get_group(rollout_id: RolloutId, services: Provided) -> GroupObject:
         members = queries.rollouts_page(connection, one["run_id"], same, limit=MAX_GROUP)
         found = [queries.whole_rollout(connection, services.folder.path, member["id"]) for member in members]
     with _readable(rollout_id):
-        data = sorted((GroupMember(**_shown(member)) for member in found), key=lambda member: member.sample)
+        data = sorted((GroupMember(**_shown(upgraded(member))) for member in found), key=lambda member: member.sample)
     return GroupObject(run_id=one["run_id"], step=one["step"], row=one["row"], data=data)
 
 
@@ -131,12 +94,13 @@ def _readable(rollout_id: str) -> Iterator[None]:
         raise RunError(f"{rollout_id} is damaged in its run folder: {error}") from None
 
 
-def _tokens(found: Mapping[str, Json], texts: Sequence[str]) -> list[Token]:
-    columns = zip(found["token_ids"], texts, found["sampled_mask"], found["sampler_logprobs"], strict=True)
-    return [
-        Token(id=token, text=text, sampled=bool(sampled), logprob=logprob if sampled else None)
-        for token, text, sampled, logprob in columns
-    ]
+def _segment(segment: Mapping[str, Json], tokenizer: Path | None) -> SegmentObject:
+    texts = token_texts(tokenizer, segment["ids"]) if tokenizer else None
+    tokens = None
+    if texts is not None:
+        columns = zip(segment["ids"], texts, segment["sampled"], segment["logprobs"], strict=True)
+        tokens = [Token(id=id, text=text, sampled=sampled, logprob=logprob) for id, text, sampled, logprob in columns]
+    return SegmentObject(prompt_tokens=segment["prompt_tokens"], token_ids=segment["ids"], tokens=tokens)
 
 
 def _shown(found: Mapping[str, Json]) -> dict[str, Any]:

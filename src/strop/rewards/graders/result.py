@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from strop.config import RewardConfig
 from strop.endpoints.replies import Usage
+from strop.rewards.grade_arguments import sample_payload
 from strop.rewards.graders.function import GraderFunction
 from strop.rewards.graders.grade import Grade
 from strop.rewards.graders.grader import Grader
 from strop.rewards.graders.multi import Multi
-from strop.rewards.payload import sample_payload
-from strop.types import Failure, Json, Message, Rollout, Step, StopReason
+from strop.types import Failure, Json, Message, Rollout, StopReason, Turn
 
 FLAGS = (
     "formula_parse_error",
@@ -116,7 +116,7 @@ async def run_grader(
 def sample_of(text: str) -> dict[str, Json]:
     """A sample whose only turn is this text."""
     message = Message("assistant", text)
-    return sample_payload(Rollout(0, (message,), (Step(text),), (), (), (), None, StopReason.STOP))
+    return sample_payload(Rollout(0, (Turn(message, StopReason.STOP, 0),), StopReason.STOP))
 
 
 def _result(grader: Grader, grade: Grade, seconds: float) -> GraderResult:

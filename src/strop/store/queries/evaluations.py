@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, Connection, FromClause
 from strop.errors import NotFound
 from strop.store.queries.lists import Order, contains, parse_sort, read_page
 from strop.store.queries.lookup import sendable
+from strop.store.rollout_lines import upgraded
 from strop.store.tables import evaluation_rows, evaluations, tasks
 from strop.types import Json
 
@@ -147,4 +148,9 @@ def _pair(found: Mapping[Any, Any]) -> Fields:
 
 def _decoded(row: Mapping[Any, Any]) -> Fields:
     fields = {name: row[name] for name in _PLAIN if name in row} | {"components": json.loads(row["components"])}
-    return fields | (json.loads(row["rollouts"]) if "rollouts" in row else {})
+    if "rollouts" not in row:
+        return fields
+    stored: Fields = json.loads(row["rollouts"])
+    if "answers" in stored:  # as older versions wrote it
+        stored = {"prompt": stored["prompt"], "rollouts": [upgraded(answer) for answer in stored["answers"]]}
+    return fields | stored
