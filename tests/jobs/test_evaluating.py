@@ -60,7 +60,7 @@ def test_an_evaluation_runs_to_its_end_and_its_rows_are_in_the_database(queue: E
     assert len(others) == 3
     assert (first["row"], first["line"], first["prompt"][1]["content"]) == ("row-0", 1, "Question 0?")
     assert (first["reward"], first["passed"], first["samples"], first["components"]) == (0.5, 1, 2, {"exact": 0.5})
-    assert [answer["messages"][0]["content"] for answer in first["answers"]] == ["Answer 0.", "Answer 1."]
+    assert [line["turns"][0]["message"]["content"] for line in first["rollouts"]] == ["Answer 0.", "Answer 1."]
 
 
 def test_one_runs_at_a_time_in_the_order_of_the_queue(sqlite_queue: EvaluationQueue, tmp_path: Path) -> None:
