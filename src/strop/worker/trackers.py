@@ -77,7 +77,7 @@ class MLflow:
         self._module.end_run()
 
 
-_TRACKERS: Mapping[str, tuple[str, Callable[[Any, RunConfig, Path], Backend]]] = {
+TRACKERS: Mapping[str, tuple[str, Callable[[Any, RunConfig, Path], Backend]]] = {
     "tensorboard": ("torch.utils.tensorboard", TensorBoard),
     "wandb": ("wandb", WeightsAndBiases),
     "mlflow": ("mlflow", MLflow),
@@ -113,7 +113,7 @@ def open_trackers(config: RunConfig, folder: Path) -> list[Recorder]:
 
 
 def _open(name: str, config: RunConfig, folder: Path) -> Tracker:
-    module_name, backend = _TRACKERS[name]
+    module_name, backend = TRACKERS[name]
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
