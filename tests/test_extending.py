@@ -165,7 +165,7 @@ def test_a_loss_is_a_function_in_a_table(monkeypatch: pytest.MonkeyPatch) -> Non
     def reinforce(inputs: LossInputs, log_ratio_CL: Tensor, settings: LossSettings) -> Tensor:
         return -inputs.advantages_C[:, None] * inputs.logprobs_CL
 
-    monkeypatch.setitem(LOSSES, "reinforce", (reinforce, by_token))  # type: ignore[misc]
+    monkeypatch.setitem(LOSSES, "reinforce", (reinforce, by_token))
     logprobs = torch.tensor([[-1.0, -2.0]], requires_grad=True)
     inputs = LossInputs(
         logprobs_CL=logprobs,
@@ -185,7 +185,7 @@ def test_an_advantage_is_a_function_in_a_table(monkeypatch: pytest.MonkeyPatch) 
     def ranks(rewards_NG: Sequence[Sequence[float]]) -> list[list[float]]:
         return [[10.0 * sorted(rewards_G).index(reward) for reward in rewards_G] for rewards_G in rewards_NG]
 
-    monkeypatch.setitem(ADVANTAGES, "ranks", ranks)  # type: ignore[misc]
+    monkeypatch.setitem(ADVANTAGES, "ranks", ranks)
     settings = config(batch_size=1, samples_per_prompt=3)
     toy = settings.model_copy(update={"train": settings.train.model_copy(update={"advantage_scale": "ranks"})})
     learner = Counter()
@@ -202,7 +202,7 @@ def test_a_learner_a_recorder_and_a_metric_work_in_the_training_loop() -> None:
 
 
 def test_a_tracker_is_a_class_in_a_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(TRACKERS, "toy", ("json", Backend))  # type: ignore[misc]
+    monkeypatch.setitem(TRACKERS, "toy", ("json", Backend))
     (tracker,) = open_trackers(config().model_copy(update={"recorders": ("toy",)}), tmp_path)
     tracker.record(StepRecord(4, {"reward": 0.5}))
     tracker.close()
@@ -229,7 +229,7 @@ def test_a_tool_call_format_is_a_family_in_a_table(monkeypatch: pytest.MonkeyPat
             raise ValueError("the call has no name")
         return [ReadCall(found[1], {})], found.end()
 
-    monkeypatch.setitem(FAMILIES, "bare", Family(re.compile("@"), read_bare, re.compile(";"), ("@",)))  # type: ignore[misc]
+    monkeypatch.setitem(FAMILIES, "bare", Family(re.compile("@"), read_bare, re.compile(";"), ("@",)))
     parsed = ToolCallFormat("bare", FAMILIES["bare"]).parse("I look. @weather;")
     assert parsed.content == "I look."
     assert [(call.name, call.arguments) for call in parsed.calls] == [("weather", "{}")]
