@@ -165,7 +165,7 @@ def test_a_loss_is_a_function_in_a_table(monkeypatch: pytest.MonkeyPatch) -> Non
     def reinforce(inputs: LossInputs, log_ratio_CL: Tensor, settings: LossSettings) -> Tensor:
         return -inputs.advantages_C[:, None] * inputs.logprobs_CL
 
-    monkeypatch.setitem(LOSSES, "reinforce", (reinforce, by_token))
+    monkeypatch.setitem(LOSSES, "reinforce", (reinforce, by_token))  # type: ignore[misc]
     logprobs = torch.tensor([[-1.0, -2.0]], requires_grad=True)
     inputs = LossInputs(
         logprobs_CL=logprobs,
@@ -176,7 +176,7 @@ def test_a_loss_is_a_function_in_a_table(monkeypatch: pytest.MonkeyPatch) -> Non
         sampler_logprobs_CL=logprobs.detach(),
     )
     settings = LossSettings("reinforce", 0.2, 0.2, 0.0)  # type: ignore[arg-type]
-    policy_loss(inputs, settings, StepTotals(tokens=2, sequences=1, max_tokens=8)).loss.backward()  # type: ignore[no-untyped-call]
+    policy_loss(inputs, settings, StepTotals(tokens=2, sequences=1, max_tokens=8)).loss.backward()
     assert logprobs.grad is not None
     assert logprobs.grad.tolist() == [[-1.5, -1.5]]
 
