@@ -253,8 +253,8 @@ def _refuse_open_door(services: Services, options: Options) -> None:
     """A server that others reach, and no key to tell friend from foe."""
     if not options.loopback and not services.keys.any():
         raise ServerError(
-            f"--host {options.host} lets other machines in, and there is no key that they could show; "
-            "make one first: strop keys create NAME"
+            f"--host {options.host} is reachable from other machines, but there is no API key yet; create one first: "
+            "strop keys create NAME"
         )
 
 

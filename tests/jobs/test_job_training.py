@@ -188,7 +188,7 @@ def test_a_job_on_a_full_disk_is_paused_and_goes_on_once_there_is_room(small_dis
             filler.write(bytes(free - 500_000))
         paused = site.finish(job)
         assert (paused.status, paused.error_code) == (TaskStatus.PAUSED, "disk_full")
-        assert "MiB are free there" in (paused.reason or "")
+        assert "MiB free)" in (paused.reason or "")
         assert (paused.reason or "").endswith("then resume the job")
         assert str(run.path) in (paused.reason or "")
         (small_disk / "filler").unlink()

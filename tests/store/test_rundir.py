@@ -68,7 +68,7 @@ def test_an_empty_folder_may_become_a_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "nowhere"])
 def test_a_folder_without_configuration_is_no_run(name: str, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"no run folder: it has no config\.toml"):
+    with pytest.raises(RunError, match=r"not a run folder: it has no config\.toml"):
         RunDir.open(tmp_path / name)
 
 

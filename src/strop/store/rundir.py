@@ -1,18 +1,18 @@
-"""The run folder: where everything about a run lies, and in which order it is written.
+"""The run folder: the files of a run and the order in which they are written.
 
     config.toml               resolved configuration
     run.json                  versions and hardware that the run was started with
-    status.json               what the run is doing now: state, step, phase, process
+    status.json               current state, step, phase and process
     checkpoint_status.json    latest, best, and every checkpoint
-    training.log              one line a step, and what else a person should know
+    training.log              one line per step, and other events
     raw_output.log            all output of the training process
     metrics.jsonl             one object a step
     rollouts/000123.jsonl     every rollout of a step
     checkpoints/step-000120/  see `store.checkpoints`
     global_dataset_state_dict_120.pt
 
-Of a step, the rollouts are written first, then its line in metrics.jsonl, then the
-checkpoint, if any. The line in metrics.jsonl is what makes a step count.
+For each step, the rollouts are written first, then its line in metrics.jsonl, then the checkpoint, if any. A step
+counts as recorded once its line is in metrics.jsonl.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class RunState(StrEnum):
     """States of a run."""
 
     STARTING = "starting"
-    """The process loads data and model."""
+    """The process is loading data and model."""
     RUNNING = "running"
     PAUSED = "paused"
-    """Stopped on request after a checkpoint; `strop resume` goes on."""
+    """Stopped on request after a checkpoint; `strop resume` continues it."""
     FAILED = "failed"
     SUCCEEDED = "succeeded"
 
     @property
     def active(self) -> bool:
-        """Whether a process should be at work."""
+        """Whether a process should be running."""
         return self in (RunState.STARTING, RunState.RUNNING)
 
 
@@ -53,7 +53,7 @@ class FailureCode(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
     DISK_FULL = "disk_full"
     UNEXPECTED = "unexpected_error"
-    """A defect, or something about the machine: it may be gone at the next try."""
+    """An unexpected error, possibly temporary; a retry may help."""
 
 
 class RunDir(TaskDir):
@@ -63,7 +63,7 @@ class RunDir(TaskDir):
 
     @classmethod
     def create(cls, path: Path, config: RunConfig) -> RunDir:
-        """Make the folder of a new run. RunError when something lies there already."""
+        """Create the folder of a new run. Raises RunError if it is not empty."""
         if path.exists() and any(path.iterdir()):
             raise RunError(f"{path} is not empty; resume it with `strop resume {path}`, or choose another folder")
         run = cls(path)
@@ -75,10 +75,10 @@ class RunDir(TaskDir):
 
     @classmethod
     def open(cls, path: Path) -> RunDir:
-        """An existing run folder. RunError when it is none."""
+        """Open an existing run folder. Raises RunError if it is not one."""
         run = cls(path)
         if not run.config_file.is_file():
-            raise RunError(f"{path} is no run folder: it has no config.toml")
+            raise RunError(f"{path} is not a run folder: it has no config.toml")
         return run
 
     @property
@@ -87,7 +87,7 @@ class RunDir(TaskDir):
 
     @property
     def facts_file(self) -> Path:
-        """Versions and hardware of the newest process that trained it."""
+        """Versions and hardware of the latest training process."""
         return self.path / "run.json"
 
     @property
@@ -110,11 +110,11 @@ class RunDir(TaskDir):
         return self.rollouts / f"{step:06d}.jsonl"
 
     def order_file(self, step: int) -> Path:
-        """Snapshot of the data order, named as users of other trainers know it."""
+        """Snapshot of the data order, with a file name that is common in other trainers."""
         return self.path / f"global_dataset_state_dict_{step}.pt"
 
     def config(self) -> RunConfig:
-        """The configuration that the run was started with."""
+        """The run's configuration."""
         return read_config(self.config_file)
 
     @property
@@ -122,7 +122,7 @@ class RunDir(TaskDir):
         return self.path / "checkpoint_status.json"
 
     def checkpoint_status(self) -> dict[str, Json]:
-        """Latest, best, and all checkpoints; empty before the first."""
+        """Latest, best and all checkpoints; empty before the first."""
         return read_object(self.checkpoint_status_file)
 
     def set_status(self, state: RunState, **fields: Json) -> None:
@@ -132,11 +132,11 @@ class RunDir(TaskDir):
         write_json(self.status_file, {**known, "state": state, "updated_at": now, **fields})
 
     def metrics(self) -> list[dict[str, Json]]:
-        """One object for each step, with its number under `step`."""
+        """One object per step, with its number under `step`."""
         return list(read_lines(self.metrics_file))
 
     def append_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Record a step: once this returns, the step counts."""
+        """Record a step durably."""
         append_line(self.metrics_file, json_line({"step": step, **metrics}))
 
     def write_rollouts(self, step: int, rollouts: Iterable[Mapping[str, Json]]) -> None:
@@ -144,7 +144,7 @@ class RunDir(TaskDir):
         write_atomic(self.rollout_file(step), "".join(map(json_line, rollouts)))
 
     def read_rollouts(self) -> Iterator[dict[str, Json]]:
-        """Every rollout, step by step."""
+        """All rollouts, step by step."""
         for file in sorted(self.rollouts.glob("*.jsonl")):
             yield from read_lines(file)
 
@@ -153,7 +153,7 @@ class RunDir(TaskDir):
         append_line(self.training_log, f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
 
     def forget_after(self, step: int) -> None:
-        """Drop what was recorded after `step`: the run is about to do those steps again."""
+        """Remove the records after `step`, before the run repeats those steps."""
         kept = [line for line in self.metrics() if line["step"] <= step]
         write_atomic(self.metrics_file, "".join(map(json_line, kept)))
         for pattern in ("rollouts/*.jsonl", "global_dataset_state_dict_*.pt"):
