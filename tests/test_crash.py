@@ -360,7 +360,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_goes_on(
     assert finish(run) == 0
     assert not list(run.path.rglob(".*tmp*"))
     assert f"step-{STEPS:06d}" in log(run)
-    assert "going back to the checkpoint before it" in log(run)
+    assert "using the previous checkpoint instead" in log(run)
     assert f"resuming after step 4 of {STEPS}" in log(run)
     assert_equal(run, whole("lora"))
 
@@ -393,7 +393,7 @@ def test_a_changed_data_file_is_refused_on_resuming(
     assert finish(run) == 1
     assert state(run) == "failed"
     assert "fingerprint" in run.status()["message"]
-    assert "resume with the data and settings that the run was started with" in run.status()["message"]
+    assert "resume with the run's original data and settings" in run.status()["message"]
     # What was there is still there.
     assert measured(run) == before
     assert kept(run) == kept(whole("lora"))

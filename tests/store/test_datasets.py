@@ -57,7 +57,7 @@ def test_unknown_files_and_files_without_rows_are_refused(store: DatasetStore, d
     with pytest.raises(NotFound, match="no file 'file-x'"):
         store.create("x", "file-x")
     upload(database, "file-b", rows=None)
-    with pytest.raises(InvalidRequest, match="holds no rows"):
+    with pytest.raises(InvalidRequest, match="has no rows"):
         store.create("x", "file-b")
 
 

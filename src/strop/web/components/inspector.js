@@ -13,11 +13,11 @@ export default {
   components: { Rendered },
 
   template: `
-    <p v-if="!current" class="s-empty">Choose an attempt: click on it, or move with the arrow keys and press Enter.</p>
+    <p v-if="!current" class="s-empty">Select an attempt: click it, or move with the arrow keys and press Enter.</p>
     <article class="s-inspector" v-else-if="rollout" :aria-label="title">
       <header class="s-row">
         <h2 class="s-grow">{{ title }}</h2>
-        <span v-if="rollout.stop_reason === 'length'" class="s-badge s-badge--warn">cut off</span>
+        <span v-if="rollout.stop_reason === 'length'" class="s-badge s-badge--warn">truncated</span>
         <span v-if="rollout.failure" class="s-badge s-badge--bad">{{ rollout.failure.cause }}</span>
         <a v-if="playable" :href="'/playground?rollout=' + rollout.id">Open in the playground</a>
         <button class="s-chart-tool" @click="copy">{{ copied ? 'Copied' : 'Copy as JSON' }}</button>
@@ -36,7 +36,7 @@ export default {
         <div class="s-sum-bar" aria-hidden="true">
           <div v-for="part in parts" :key="part.name" :class="{ 's-sum-minus': part.share < 0 }" :style="{ flexGrow: Math.abs(part.share) }" :title="part.name"></div>
         </div>
-        <p v-if="logged.length" class="s-small s-muted">not trained on: <span class="mono">{{ logged.map((part) => part.name + ' ' + digits(part.value)).join(', ') }}</span></p>
+        <p v-if="logged.length" class="s-small s-muted">logged only (weight 0): <span class="mono">{{ logged.map((part) => part.name + ' ' + digits(part.value)).join(', ') }}</span></p>
       </section>
 
       <dl class="s-facts">
@@ -49,7 +49,7 @@ export default {
       <div class="s-row" role="group" aria-label="View">
         <button v-for="name in views" :key="name" class="s-plain" :aria-pressed="view === name" @click="view = name">{{ name }}</button>
         <span class="s-grow"></span>
-        <span v-if="view === 'Conversation'" class="s-row" role="group" aria-label="Text">
+        <span v-if="view === 'Conversation'" class="s-row" role="group" aria-label="Text format">
           <button class="s-chart-tool" :aria-pressed="!rendered" @click="render(false)">Raw</button>
           <button class="s-chart-tool" :aria-pressed="rendered" @click="render(true)">Rendered</button>
         </span>
@@ -57,7 +57,7 @@ export default {
 
       <section v-if="view === 'Conversation'" class="s-column">
         <div v-for="(message, index) in conversation" :key="index" class="s-turn" :class="'s-turn--' + message.role">
-          <span class="s-small s-muted">{{ message.role }}{{ message.answer ? ' · answer' : '' }}</span>
+          <span class="s-small s-muted">{{ message.role }}{{ message.answer ? ' · completion' : '' }}</span>
           <rendered v-if="rendered" :text="message.content"></rendered>
           <pre v-else>{{ message.content }}</pre>
           <pre v-for="call in message.tool_calls || []" :key="call.id" class="s-call">{{ call.function.name }}({{ call.function.arguments }})</pre>
@@ -65,8 +65,8 @@ export default {
       </section>
 
       <section v-else-if="view === 'Tokens'">
-        <p v-if="!rollout.tokens" class="s-muted">The tokenizer of this model is not on this machine, so its tokens cannot be shown as text.</p>
-        <p v-else class="s-small s-muted">The stronger the colour, the less likely the token was; what is underlined was trained on.</p>
+        <p v-if="!rollout.tokens" class="s-muted">This model's tokenizer is not on this machine, so tokens cannot be shown as text.</p>
+        <p v-else class="s-small s-muted">A stronger colour means a lower token probability. Underlined tokens are trained on.</p>
         <pre class="s-tokens"><span v-for="(token, index) in tokens" :key="index" :class="{ 's-token--trained': token.sampled }" :style="shade(token)" :title="token.hint">{{ token.text }}</span></pre>
       </section>
 
@@ -77,7 +77,7 @@ export default {
         </button>
       </section>
 
-      <section v-else-if="view === 'Logs'"><pre>{{ rollout.logs || 'Nothing was logged.' }}</pre></section>
+      <section v-else-if="view === 'Logs'"><pre>{{ rollout.logs || 'No logs.' }}</pre></section>
       <section v-else><pre>{{ raw }}</pre></section>
     </article>
     <p v-else-if="fault" class="s-error" role="alert">{{ fault }}</p>
@@ -192,7 +192,7 @@ export default {
         Object.assign(this, { rollout, fault: "", copied: false });
         if (this.view === "Group") this.loadGroup();
       } catch (error) {
-        Object.assign(this, { rollout: null, fault: `This attempt cannot be read: ${error.message}` });
+        Object.assign(this, { rollout: null, fault: `Cannot load this attempt: ${error.message}` });
       }
     },
 

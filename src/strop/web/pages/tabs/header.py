@@ -16,6 +16,8 @@ from strop.web.numbers import clock
 from strop.web.pages.tabs.subject import Subject
 from strop.web.theme import badge, button, failed, tag, tag_text, text
 
+_PENDING = {"pause": "Pausing…", "cancel": "Cancelling…"}
+
 
 class Header:
     """Shows a subject, and is refreshed while it changes."""
@@ -50,7 +52,7 @@ class Header:
             tag_text("h1", subject.name)
             badge(subject.state)
             if subject.job and subject.job.wanted:
-                text(f"{subject.job.wanted} asked for", "s-muted")
+                text(_PENDING[subject.job.wanted], "s-muted")
             tag("span", "s-grow")
             self._actions(subject)
         reason = (subject.job.reason if subject.job else None) or subject.run.get("message")
@@ -70,14 +72,14 @@ class Header:
             pace = progress(connection, subject.run_id or "")
         left = pace.seconds_left if pace and active else None
         return (
-            ("Completion", f"{100 * run['step'] / total:.0f} %" if total else "–"),
+            ("Progress", f"{100 * run['step'] / total:.0f} %" if total else "–"),
             ("Step", f"{run['step']} of {total or '?'}"),
             ("Loss", _scientific(latest.get("loss"))),
-            ("Grad norm", _short(latest.get("grad_norm"))),
+            ("Gradient norm", _short(latest.get("grad_norm"))),
             ("Learning rate", _scientific(latest.get("learning_rate"))),
             ("Elapsed", clock(max(ends - run["created_at"], 0))),
             *(
-                (("Left", clock(left) if left is not None else "–"), ("Doing", str(run["phase"] or "–")))
+                (("Time left", clock(left) if left is not None else "–"), ("Phase", str(run["phase"] or "–")))
                 if active
                 else ()
             ),
