@@ -190,10 +190,10 @@ def test_the_lock_is_free_after_use_and_after_an_error(run: RunDir) -> None:
 
 
 def test_the_process_that_trains_a_run_is_known_by_its_number(run: RunDir) -> None:
-    assert run.trainer() is None
+    assert run.process_id() is None
     with held(run) as holder:
-        assert run.trainer() == holder.pid
-    assert run.trainer() is None
+        assert run.process_id() == holder.pid
+    assert run.process_id() is None
 
 
 # The fence

@@ -17,10 +17,8 @@ counts as recorded once its line is in metrics.jsonl.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -28,7 +26,7 @@ from pathlib import Path
 from strop.config import RunConfig, dump_config, read_config
 from strop.errors import RunError
 from strop.store.files import append_line, json_line, read_lines, write_atomic, write_json
-from strop.store.locks import hold, holder
+from strop.store.taskdir import TaskDir, read_object
 from strop.types import Json
 
 
@@ -58,11 +56,10 @@ class FailureCode(StrEnum):
     """An unexpected error, possibly temporary; a retry may help."""
 
 
-class RunDir:
+class RunDir(TaskDir):
     """One run folder."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    in_use = "is being trained"
 
     @classmethod
     def create(cls, path: Path, config: RunConfig) -> RunDir:
@@ -102,14 +99,6 @@ class RunDir:
         return self.path / "training.log"
 
     @property
-    def raw_output(self) -> Path:
-        return self.path / "raw_output.log"
-
-    @property
-    def status_file(self) -> Path:
-        return self.path / "status.json"
-
-    @property
     def rollouts(self) -> Path:
         return self.path / "rollouts"
 
@@ -128,17 +117,13 @@ class RunDir:
         """The run's configuration."""
         return read_config(self.config_file)
 
-    def status(self) -> dict[str, Json]:
-        """The current status; empty if none was written."""
-        return _read_object(self.status_file)
-
     @property
     def checkpoint_status_file(self) -> Path:
         return self.path / "checkpoint_status.json"
 
     def checkpoint_status(self) -> dict[str, Json]:
         """Latest, best and all checkpoints; empty before the first."""
-        return _read_object(self.checkpoint_status_file)
+        return read_object(self.checkpoint_status_file)
 
     def set_status(self, state: RunState, **fields: Json) -> None:
         """Replace the status. Fields that are not given keep their value, but for those of one moment."""
@@ -179,48 +164,5 @@ class RunDir:
             for file in self.path.glob(pattern):
                 file.unlink()
 
-    def locked(self) -> bool:
-        """Whether a process is currently training the run."""
-        return holder(self._lock_file) is not None
-
-    def trainer(self) -> int | None:
-        """Id of the process that is currently training the run, or None."""
-        while (pid := holder(self._lock_file)) == "":  # it is about to write it
-            time.sleep(0.01)
-        return None if pid is None else int(pid)
-
-    @contextmanager
-    def lock(self, token: int | None = None) -> Iterator[None]:
-        """Lock the run for this process. Raises RunError if another process is training it.
-
-        `token` is the fencing token from a server. Raises RunError if the fence has a higher one.
-        """
-        with hold(self._lock_file, lambda pid: RunError(f"{self.path} is being trained by process {pid}")):
-            # Looked at under the lock: whoever raises the fence and then finds no trainer can be
-            # sure that none of an older token follows.
-            if token is not None and (newest := self.fence()) > token:
-                raise RunError(f"{self.path} was given to a newer process: its fence is at {newest}, not {token}")
-            yield
-
-    def fence(self) -> int:
-        """The current fencing token; 0 before the first."""
-        file = self.path / ".fence"
-        return int(file.read_text(encoding="utf-8")) if file.exists() else 0
-
-    def raise_fence(self, token: int) -> None:
-        """Prevent processes with a lower token from training. Raises RunError if the fence is already higher."""
-        with hold(self.path / ".fence.lock", lambda pid: RunError(f"{self.path} is held by process {pid}")):
-            if (newest := self.fence()) > token:
-                raise RunError(f"{self.path} was given to a newer server: its fence is at {newest}, not {token}")
-            write_atomic(self.path / ".fence", str(token))
-
-    @property
-    def _lock_file(self) -> Path:
-        return self.path / ".lock"
-
 
 _MOMENTARY = frozenset({"phase", "message", "code", "param"})
-
-
-def _read_object(file: Path) -> dict[str, Json]:
-    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}

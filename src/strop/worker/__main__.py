@@ -44,7 +44,7 @@ def main() -> int:
     parser.add_argument("command", choices=["train", "evaluate"])
     parser.add_argument("path", type=Path, help="run folder or evaluation folder")
     parser.add_argument("--parent", type=int, help="id of the parent process; end when it ends")
-    parser.add_argument("--token", type=int, help="fencing token of the run; do not train if a newer token exists")
+    parser.add_argument("--token", type=int, help="fencing token of the folder; do not work if a newer token exists")
     arguments = parser.parse_args()
     if arguments.parent is not None:
         end_with(arguments.parent)
@@ -59,7 +59,7 @@ def main() -> int:
 def _run(arguments: argparse.Namespace) -> int:
     stop = StopRequest(patient=arguments.token is not None)
     if arguments.command == "evaluate":
-        return evaluate_folder(arguments.path, lambda: stop.made)
+        return evaluate_folder(arguments.path, lambda: stop.made, arguments.token)
     return train_run(arguments.path, lambda: stop.made, arguments.token)
 
 

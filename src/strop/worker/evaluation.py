@@ -69,13 +69,13 @@ async def _evaluate_all(
     return evaluations
 
 
-def evaluate_folder(path: Path, should_stop: Callable[[], bool]) -> int:
+def evaluate_folder(path: Path, should_stop: Callable[[], bool], token: int | None = None) -> int:
     """Run the evaluation described by a folder's spec.json, continuing an earlier process. Returns the exit code:
 
     0 if it finished or was asked to stop, 1 if it failed, with the reason in the status.
     """
     folder = EvaluationDir.open(path)
-    with folder.lock():
+    with folder.lock(token):
         try:
             folder.set_status(RunState.STARTING, message="loading")
             spec = read_spec(folder.spec(), folder.path)
