@@ -1,11 +1,10 @@
-"""Running the body of a model: token ids to final hidden states.
+"""The body of a model: from token ids to final hidden states.
 
 transformers keeps a model's weights, names and configuration. Most open models are made of
 the same block (Llama, Mistral, Qwen2, Qwen3, SmolLM): root-mean-square norms, rotary
 attention, a gated MLP. `FusedBody` runs that block with half the operations and shared
-products, for training, prefill and decoding alike. Whether a model is such a one is not
-decided by its name: the fused form must agree with transformers' own on a few tokens, else
-`ModuleBody`, which calls transformers' forward, runs it.
+products, for training, prefill and decoding alike. Support is not decided by the model's name: the fused form must
+agree with transformers on a few tokens; otherwise `ModuleBody`, which calls transformers' forward pass, is used.
 """
 
 from __future__ import annotations
@@ -36,17 +35,17 @@ _ATTENTION_TOLERANCE = {torch.bfloat16: 0.3, torch.float16: 0.06, torch.float32:
 
 
 class Body(Protocol):
-    """Everything of a model but its head."""
+    """A model without its output head."""
 
     def hidden(self, ids: Tensor, layout: Layout) -> Tensor:
-        """Final hidden states `[B, T, d]` of ids `[B, T]` that stand as the layout says."""
+        """Final hidden states `[B, T, d]` of ids `[B, T]`, with positions from the layout."""
 
     def refresh(self) -> None:
-        """Weights have changed."""
+        """Drop values derived from weights, after the weights have changed."""
 
 
 class ModuleBody:
-    """A body run by transformers' own modules."""
+    """A body that runs transformers' modules."""
 
     def __init__(self, model: PreTrainedModel, recompute: bool = False) -> None:
         """`recompute` as for `FusedBody`. transformers' own switch would turn dropout on with it."""
@@ -80,10 +79,9 @@ class LayerFacts:
 
 
 class Probe(PackedLayout):
-    """A layout of one short sequence that notes how each layer calls attention.
+    """A layout of one short sequence that records how each layer calls attention.
 
-    The sequence stands at the end of the model's positions: what depends on the distance from
-    the start shows there.
+    The sequence is at the end of the context length, which reveals any dependence on the distance from the start.
     """
 
     def __init__(self, length: int, positions: int, device: torch.device) -> None:
@@ -100,7 +98,7 @@ class Probe(PackedLayout):
 
 
 class FusedBody:
-    """A body of common blocks, run with shared products and fused norms."""
+    """A body of common blocks with shared products and fused norms."""
 
     def __init__(
         self, model: PreTrainedModel, facts: dict[int, LayerFacts], recompute: bool, frozen: FrozenWeights
@@ -135,7 +133,7 @@ class FusedBody:
 
 
 class _Norm:
-    """Root-mean-square norm by one kernel."""
+    """Root-mean-square norm in one kernel."""
 
     def __init__(self, module: Any) -> None:
         self._module = module
@@ -147,7 +145,7 @@ class _Norm:
 
 
 class _Block:
-    """One layer: attention and MLP, each behind a norm and added to what came in."""
+    """One layer: attention and MLP, each with a norm before it and a residual connection."""
 
     def __init__(self, layer: Any, facts: LayerFacts, frozen: FrozenWeights) -> None:
         attention, mlp = layer.self_attn, layer.mlp
@@ -199,7 +197,7 @@ class _Block:
 @torch.inference_mode(False)
 @torch.no_grad()
 def build_body(model: PreTrainedModel, name: str, recompute: bool = False, frozen: FrozenWeights | None = None) -> Body:
-    """The fastest body that gives the model's own hidden states.
+    """The fastest body that reproduces the model's hidden states.
 
     `frozen` has the matrices of the models that share their frozen weights with this one.
     Raises ModelError, naming the layer, where the model is not made of plain or
