@@ -16,7 +16,7 @@ from openai import OpenAI
 from strop.api.app import create_app
 from strop.data.rows import count_rows
 from strop.jobs.evaluations import EvaluationQueue
-from strop.jobs.queue import JobQueue
+from strop.jobs.job import JobQueue
 from strop.serve.supervisor import EngineProcess
 from strop.services.container import Services, Settings
 from strop.services.deployments import Deployments

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from strop.jobs.evaluations import EvaluationQueue
-from strop.jobs.queue import JobQueue
+from strop.jobs.job import JobQueue
 from strop.serve.supervisor import EngineProcess
 from strop.services.deployments import Deployments
 from strop.store.datafolder import DataFolder

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from strop.errors import InvalidRequest, NotFound, StropError
-from strop.jobs.queue import JobQueue
+from strop.jobs.job import JobQueue
 from strop.serve.client import CHAT
 from strop.serve.state import EngineState, ModelState
 from strop.services.loading import Loader, ModelEngine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from strop.jobs.evaluations import EvaluationStatus
+from strop.jobs.task import TaskStatus
 from strop.services.objects import Answer
 from strop.services.rollout_objects import RolloutFields
 
@@ -39,7 +39,7 @@ class EvaluationObject(Answer):
     name: str
     model: str
     """For people."""
-    status: EvaluationStatus
+    status: TaskStatus
     reason: str | None
     """Why it failed or was started again, and what to do."""
     position: int | None

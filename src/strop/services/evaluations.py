@@ -9,7 +9,8 @@ from typing import Any
 from strop.config import EnvironmentConfig
 from strop.errors import InvalidRequest
 from strop.evals.report import RowResult, compare, report
-from strop.jobs.evaluations import Evaluation, EvaluationStatus
+from strop.jobs.evaluations import Evaluation
+from strop.jobs.task import TaskStatus
 from strop.services.container import Services
 from strop.services.evaluation_objects import (
     ComparisonFigures,
@@ -36,7 +37,7 @@ def create(services: Services, request: EvaluationRequest) -> EvaluationObject:
 
 @in_thread
 def list_page(
-    services: Services, after: str | None = None, limit: int = 20, status: Sequence[EvaluationStatus] = ()
+    services: Services, after: str | None = None, limit: int = 20, status: Sequence[TaskStatus] = ()
 ) -> Page[EvaluationObject]:
     """Evaluations, the newest first; with `status`, only those."""
     found = services.evaluations.list(limit=limit + 1, after=after, status=status)
@@ -186,7 +187,7 @@ def _notes(base: Evaluation, other: Evaluation) -> list[str]:
     """Settings in which two evaluations differ, though only the model should."""
     notes = []
     for evaluation in (base, other):
-        if evaluation.status is not EvaluationStatus.SUCCEEDED:
+        if evaluation.status is not TaskStatus.SUCCEEDED:
             done = f"{evaluation.rows_done} of {evaluation.rows_total or 'unknown'} rows"
             notes.append(f"{evaluation.name} is {evaluation.status}: {done} are done")
     for name in ("rewards", "eval", "sampling", "environment", "seed"):

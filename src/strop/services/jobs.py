@@ -70,7 +70,7 @@ def create_example(services: Services) -> Job:
 @in_thread
 def ask(services: Services, job_id: str, wanted: Literal["pause", "cancel"]) -> Job:
     """Ask a job to pause or to end. Conflict where it cannot."""
-    return services.jobs.want(job_id, wanted)
+    return services.jobs.request(job_id, wanted)
 
 
 @in_thread

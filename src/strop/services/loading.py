@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from strop.errors import Conflict, StropError
-from strop.jobs.queue import JobQueue
+from strop.jobs.job import JobQueue
 from strop.serve.state import EngineState, ModelState
 from strop.services.placement import follow, template_of
 from strop.store.datafolder import DataFolder

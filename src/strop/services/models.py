@@ -18,7 +18,7 @@ from strop.services.container import Services
 from strop.services.deployments import Deployment
 from strop.services.threads import in_thread
 from strop.services.trained import checkpoint_name, find_trained, is_trained
-from strop.store.tables import checkpoints, jobs, runs
+from strop.store.tables import checkpoints, jobs, runs, tasks
 
 _OWNER = "strop"
 _PORTION = 1000
@@ -137,12 +137,13 @@ def _deployed(deployment: Deployment) -> ModelObject:
 @in_thread
 def trained(services: Services) -> list[ModelObject]:
     """Fine-tuned models, the newest first, each before its checkpoints."""
-    columns = (jobs.c.id, checkpoints.c.step, checkpoints.c.created_at)
+    columns = (tasks.c.id, checkpoints.c.step, checkpoints.c.created_at)
     query = (
         sa.select(*columns)
-        .join_from(jobs, runs, jobs.c.run_id == runs.c.id)
+        .join_from(tasks, jobs)
+        .join(runs, jobs.c.run_id == runs.c.id)
         .join(checkpoints, checkpoints.c.run == runs.c.seq)
-        .order_by(jobs.c.seq.desc(), checkpoints.c.step.desc())
+        .order_by(tasks.c.seq.desc(), checkpoints.c.step.desc())
     )
     with services.database.read() as connection:
         rows = connection.execute(query).all()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from strop.errors import ConfigError, ModelError, NotFound, RunError
-from strop.jobs.queue import JobQueue
+from strop.jobs.job import JobQueue
 from strop.policy.catalogue import find_entry
 from strop.policy.weights import whole_folder
 from strop.services.trained import find_trained, is_trained

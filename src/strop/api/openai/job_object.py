@@ -11,8 +11,8 @@ from sqlalchemy import Connection
 
 from strop.api.openai.results import ResultFiles
 from strop.config import TrainConfig
-from strop.jobs.job import Event, Job
-from strop.jobs.states import JobStatus
+from strop.jobs.job import Job
+from strop.jobs.task import Event, TaskStatus
 from strop.services.container import Services
 from strop.services.job_request import Hyperparameters
 from strop.services.trained import checkpoint_name
@@ -160,7 +160,7 @@ def job_object(job: Job, services: Services) -> JobObject:
         model=job.model,
         created_at=int(job.created_at),
         finished_at=_seconds(job.finished_at),
-        fine_tuned_model=job.fine_tuned_model if job.status is JobStatus.SUCCEEDED else None,
+        fine_tuned_model=job.fine_tuned_model if job.status is TaskStatus.SUCCEEDED else None,
         result_files=[results] if results else [],
         status=job.status,
         validation_file=job.validation_file,
@@ -175,7 +175,7 @@ def job_object(job: Job, services: Services) -> JobObject:
         metadata=dict(job.metadata) if job.metadata is not None else None,
         user_provided_suffix=job.suffix,
         name=job.name,
-        wanted=job.wanted,
+        wanted=job.requested,
         reason=job.reason,
         queue_position=services.jobs.position(job),
         progress=JobProgress(step=run.step, total_steps=run.total_steps, seconds_left=run.seconds_left)
@@ -239,7 +239,7 @@ def _error(job: Job) -> JobError | None:
 
 
 def _estimate(job: Job, run: RunProgress | None) -> int | None:
-    if job.status is not JobStatus.RUNNING or run is None or run.seconds_left is None:
+    if job.status is not TaskStatus.RUNNING or run is None or run.seconds_left is None:
         return None
     return int(time.time() + run.seconds_left)
 

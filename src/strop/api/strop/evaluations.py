@@ -10,7 +10,7 @@ from starlette.responses import Response
 from strop.api.answers import NOT_MODIFIED, Cached, Deleted
 from strop.api.dependencies import Provided
 from strop.api.paging import After, Limit, Page
-from strop.jobs.evaluations import EvaluationStatus
+from strop.jobs.task import TaskStatus
 from strop.services import evaluations
 from strop.services.evaluation_objects import ComparisonObject, EvaluationDetails, EvaluationObject, EvaluationRows
 from strop.services.evaluation_request import EvaluationRequest
@@ -34,7 +34,7 @@ async def list_evaluations(
     cached: Cached,
     after: After = None,
     limit: Limit = 20,
-    status: Annotated[list[EvaluationStatus] | None, Query(description="Only these; may be given often.")] = None,
+    status: Annotated[list[TaskStatus] | None, Query(description="Only these; may be given often.")] = None,
 ) -> Page[EvaluationObject] | Response:
     """Evaluations, the newest first."""
     found = await evaluations.list_page(services, after, limit, status or ())

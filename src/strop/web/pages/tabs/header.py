@@ -8,7 +8,7 @@ from typing import Any
 from nicegui import ui
 
 from strop.errors import StropError
-from strop.jobs.states import JobStatus
+from strop.jobs.task import TaskStatus
 from strop.services import jobs
 from strop.services.numbers import clock
 from strop.services.runs import Experiment
@@ -42,7 +42,7 @@ class Header:
 
     def _show(self, subject: Experiment) -> None:
         facts = _facts(subject)
-        state = (subject.state, subject.job and (subject.job.wanted, subject.job.reason), subject.run.get("message"))
+        state = (subject.state, subject.job and (subject.job.requested, subject.job.reason), subject.run.get("message"))
         if state != self._state:
             self._state = state
             self._top.clear()
@@ -58,8 +58,8 @@ class Header:
         with tag("div", "s-row"):
             tag_text("h1", subject.name)
             badge(subject.state)
-            if subject.job and subject.job.wanted:
-                text(_PENDING[subject.job.wanted], "s-muted")
+            if subject.job and subject.job.requested:
+                text(_PENDING[subject.job.requested], "s-muted")
             tag("span", "s-grow")
             self._actions(subject)
         reason = (subject.job.reason if subject.job else None) or subject.run.get("message")
@@ -70,11 +70,11 @@ class Header:
         job = subject.job
         if job is None:
             return
-        if job.status in (JobStatus.QUEUED, JobStatus.RUNNING) and job.wanted is None:
+        if job.status in (TaskStatus.QUEUED, TaskStatus.RUNNING) and job.requested is None:
             self._button("Pause", lambda: jobs.ask(services(), job.id, "pause"))
-        if job.status in (JobStatus.PAUSED, JobStatus.FAILED):
+        if job.status in (TaskStatus.PAUSED, TaskStatus.FAILED):
             self._button("Resume", lambda: jobs.resume(services(), job.id))
-        if not job.status.finished and job.wanted != "cancel":
+        if not job.status.finished and job.requested != "cancel":
             self._button("Cancel", lambda: jobs.ask(services(), job.id, "cancel"))
         button("Clone", lambda: ui.navigate.to(f"/jobs/new?clone={job.id}"))
 
