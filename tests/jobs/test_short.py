@@ -31,7 +31,8 @@ SPEC: dict[str, Any] = {"rewards": [{"name": "one", "source": "a.py:b", "env": [
 
 def process(code: str) -> Sequence[str]:
     """A command that makes a result of a spec."""
-    start = "import json, pathlib, sys; path = pathlib.Path(sys.argv[1])\nspec = json.loads((path / 'spec.json').read_text())"
+    start = "import json, pathlib, sys\npath = pathlib.Path(sys.argv[1])"
+    start += "\nspec = json.loads((path / 'spec.json').read_text())"
     end = "(path / 'result.json').write_text(json.dumps(result))"
     return (sys.executable, "-c", f"{start}\n{code}\n{end}")
 
