@@ -25,8 +25,10 @@ export default {
           <input class="s-input" type="number" step="0.1" placeholder="to" aria-label="Most reward" v-model="most" @input="later">
           <select class="s-input" aria-label="Only prompts with" v-model="only" @change="filter">
             <option value="">all prompts</option>
-            <option value="stop_reason=length">cut off answers</option>
-            <option value="stop_reason=stop">answers that ended</option>
+            <option value="stop_reason=length">answers cut off at the token limit</option>
+            <option value="stop_reason=context">answers that ran out of context</option>
+            <option value="stop_reason=max_turns">answers at the turn limit</option>
+            <option value="stop_reason=stop">answers that finished</option>
             <option value="failed=true">failed attempts</option>
             <option value="failed=false">no failed attempt</option>
           </select>
