@@ -72,7 +72,7 @@ def run_trl(case: Case) -> dict[str, Any]:
     from trl import GRPOConfig, GRPOTrainer
 
     from strop.policy.fetch import resolve
-    from strop.rewards.wire import Record
+    from strop.rewards.frames import Record
 
     spec = importlib.util.spec_from_file_location("example_reward", EXAMPLE / "reward.py")
     assert spec and spec.loader

@@ -23,8 +23,8 @@ from statistics import median
 from openai import AsyncOpenAI
 
 from strop.errors import Unavailable
+from strop.serve.client import CHAT
 from strop.serve.supervisor import EngineProcess
-from strop.serve.wire import ChatRequest, Delta, Done
 
 MODEL = "smollm2-135m"
 TOPICS = ("the sea", "a lighthouse", "two brothers", "an old clock", "the last train", "a garden", "snow", "a map")
@@ -72,13 +72,19 @@ def prompt(number: int) -> str:
 
 def over_socket(engine: EngineProcess) -> Ask:
     async def ask(text: str, tokens: int, seed: int) -> Stream:
-        request = ChatRequest("bench", MODEL, ({"role": "user", "content": text},), max_tokens=tokens, seed=seed)
+        body = {
+            "model": MODEL,
+            "messages": [{"role": "user", "content": text}],
+            "max_tokens": tokens,
+            "seed": seed,
+            "stream_options": {"include_usage": True},
+        }
         started, first, count = time.perf_counter(), 0.0, 0
-        async for event in engine.generate(request):
-            if isinstance(event, Delta) and not first:
+        async for chunk in engine.stream(CHAT, body):
+            if chunk["choices"] and chunk["choices"][0]["delta"].get("content") and not first:
                 first = time.perf_counter() - started
-            elif isinstance(event, Done):
-                count = event.completion_tokens
+            if chunk["usage"]:
+                count = chunk["usage"]["completion_tokens"]
         return Stream(count, first)
 
     return ask

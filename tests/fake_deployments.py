@@ -6,9 +6,12 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any
 
+from answers import chunks_of
 from strop.api.deployments import Deployment, LoadState
 from strop.errors import Conflict, NotFound
-from strop.serve.wire import ChatRequest, Delta, Done, Event, Finished, ModelState
+from strop.serve.bodies import ChatBody
+from strop.serve.generate import Delta, Done, Finished, Started
+from strop.serve.state import ModelState
 
 
 class FakeDeployments:
@@ -66,10 +69,12 @@ class FakeDeployments:
     async def delete(self, key: str) -> None:
         del self._known[(await self.get(key)).id]
 
-    async def generate(self, request: ChatRequest) -> AsyncGenerator[Event]:
-        yield Delta(0, "hello")
-        yield Finished(0, "stop", 1)
-        yield Done(1, 1)
+    async def chat_stream(self, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any]]:
+        request = ChatBody.model_validate(body).request()
+        for chunk in chunks_of(
+            request, (Started((1,)), Delta(0, "hello", drawn=1), Finished(0, "stop", 1), Done(1, 1))
+        ):
+            yield chunk
 
     async def _become(self, key: str, state: LoadState) -> Deployment:
         known = replace(await self.get(key), state=state)

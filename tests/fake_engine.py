@@ -1,6 +1,6 @@
-"""A model process without models, for tests of what keeps and asks one. Runs as the real one does:
+"""A model process without models, for tests of what supervises and asks one. Runs as the real one does:
 
-    python fake_engine.py serve SOCKET --parent PID
+    python fake_engine.py SOCKET --parent PID
 
 Loads anything but `missing` (ModelError) and `deadly` (the process dies). A request is answered
 word by word with its last message; the word `wait` never comes.
@@ -11,104 +11,67 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 
-from strop.errors import ModelError, NotFound
-from strop.serve.wire import (
-    Answer,
-    Cancel,
-    ChatRequest,
-    Delta,
-    Done,
-    EngineState,
-    Fault,
-    Finished,
-    Frame,
-    GetState,
-    Load,
-    ModelState,
-    Ok,
-    Unload,
-    read_frame,
-)
+from strop.errors import Conflict, ModelError, NotFound
+from strop.serve.app import create_app
+from strop.serve.generate import Conversation, Delta, Done, Event, Finished, GenerateRequest, Started
+from strop.serve.server import SocketServer
+from strop.serve.state import EngineState, ModelState
 
 MEMORY = 1000
 
 
-class FakeEngine:
-    """What one process holds."""
+class FakeHost:
+    """The models of the process: names."""
 
     def __init__(self) -> None:
         self.models: dict[str, ModelState] = {}
-        self.answering = 0
 
-    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        calls: dict[int, asyncio.Task[None]] = {}
-        while (frame := await read_frame(reader)) is not None:
-            if isinstance(frame.body, Cancel):
-                if call := calls.get(frame.stream):
-                    call.cancel()
-            else:
-                calls[frame.stream] = asyncio.create_task(self._call(frame, writer))
-        for call in calls.values():
-            call.cancel()
-        writer.close()
-
-    async def _call(self, frame: Frame, writer: asyncio.StreamWriter) -> None:
-        def send(answer: Answer) -> None:
-            writer.write(Frame(frame.stream, answer).encode())
-
-        match frame.body:
-            case Load(name, source):
-                send(self._load(name, source))
-            case Unload(name):
-                self.models.pop(name, None)
-                send(Ok())
-            case GetState():
-                models = tuple(self.models.values())
-                send(EngineState(models, MEMORY * len(models), 2**30, "cpu"))
-            case ChatRequest():
-                await self._answer(frame.body, send)
-
-    def _load(self, name: str, source: str) -> Answer:
+    async def load(self, name: str, source: str) -> ModelState:
         print(f"loading {source} as {name}", flush=True)
         if source.endswith("deadly"):
             os._exit(9)
         if source.endswith("missing"):
-            return Fault.of(ModelError(f"{name}: no model there"))
-        self.models[name] = ModelState(name, source, None, MEMORY, 0, 0, 0, 100)
-        return self.models[name]
+            raise ModelError(f"{name}: no model there")
+        if name in self.models and self.models[name].source != source:
+            raise Conflict(f"{name} is loaded from {self.models[name].source}")
+        return self.models.setdefault(name, ModelState(name, source, None, MEMORY, 0, 0, 0, 100))
 
-    async def _answer(self, request: ChatRequest, send) -> None:  # type: ignore[no-untyped-def]
+    async def unload(self, name: str) -> None:
+        self.models.pop(name, None)
+
+    def state(self) -> EngineState:
+        return EngineState(tuple(self.models.values()), MEMORY * len(self.models), 2**30, "cpu")
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Event]:
         if request.model not in self.models:
-            send(Fault.of(NotFound(f"{request.model} is not loaded", param="model")))
-            return
-        words = str(request.messages[-1]["content"]).split()
+            raise NotFound(f"{request.model} is not loaded", param="model")
+        assert isinstance(request.prompt, Conversation)
+        words = request.prompt.messages[-1].content.split()
         self._busy(request.model, 1)
         try:
+            yield Started(tuple(range(10)))
             for index in range(request.n):
                 for word in words:
                     if word == "wait":
                         await asyncio.Event().wait()
-                    send(Delta(index, f"{word} "))
-                send(Finished(index, "stop", len(words)))
+                    yield Delta(index, f"{word} ", drawn=1)
+                yield Finished(index, "stop", len(words))
         finally:
             self._busy(request.model, -1)
-        send(Done(10, request.n * len(words)))
+        yield Done(10, request.n * len(words))
 
     def _busy(self, name: str, change: int) -> None:
-        self.answering += change
         if name in self.models:
-            state = self.models[name]
-            self.models[name] = ModelState(name, state.source, None, MEMORY, 0, self.answering, 0, 100)
+            self.models[name] = replace(self.models[name], in_flight=self.models[name].in_flight + change)
 
 
-async def main() -> None:
-    engine = FakeEngine()
-    await asyncio.start_unix_server(engine.connected, Path(sys.argv[2]))
-    while os.getppid() == int(sys.argv[4]):
-        await asyncio.sleep(0.1)
+async def main() -> int:
+    return await SocketServer(create_app(FakeHost()), Path(sys.argv[1]), int(sys.argv[3])).run_until_ended()
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    sys.exit(asyncio.run(main()))

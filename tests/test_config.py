@@ -58,7 +58,7 @@ def test_defaults_are_those_that_are_promised() -> None:
     assert config.train.kl_coefficient == 0.001
     assert config.train.loss == "dapo"
     assert config.train.method == "lora"
-    assert config.train.advantage_scale == "group"
+    assert config.advantage_scale == "group"
     assert config.train.iterations == 1
     assert config.train.learning_rate == "auto"
     assert config.train.max_steps is None
@@ -441,3 +441,11 @@ def test_an_override_is_checked_like_the_file(tmp_path: Path) -> None:
         read(tmp_path, "train.batchsize=4")
     with pytest.raises(ConfigError, match=r"trian: unknown key; did you mean 'train'"):
         read(tmp_path, "trian.batch_size=4")
+
+
+@pytest.mark.parametrize(
+    ("train", "scale"),
+    [({}, "group"), ({"loss": "dr_grpo"}, "none"), ({"loss": "dr_grpo", "advantage_scale": "batch"}, "batch")],
+)
+def test_dr_grpo_divides_deviations_by_nothing_unless_told(train: dict[str, Any], scale: str) -> None:
+    assert parse_config(tables(train=train)).advantage_scale == scale

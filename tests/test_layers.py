@@ -55,9 +55,12 @@ WITHOUT_TORCH = frozenset(
         "strop.policy.tokens",
         "strop.policy.tool_calls",
         "strop.policy.weights",
+        "strop.serve.answers",
+        "strop.serve.app",
+        "strop.serve.bodies",
         "strop.serve.client",
+        "strop.serve.server",
         "strop.serve.supervisor",
-        "strop.serve.wire",
     }
 )
 

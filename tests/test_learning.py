@@ -20,7 +20,7 @@ from strop.policy.engine import Engine
 from strop.policy.prepare import prepare
 from strop.policy.sampler import LocalSampler
 from strop.rollout import Player
-from strop.train.learner import GrpoLearner
+from strop.train.grpo import GrpoLearner
 from strop.train.loop import Trainer
 from strop.types import Message, Reward, Rollout, Row, StepRecord
 
@@ -118,7 +118,7 @@ def test_an_adapter_learns(tmp_path: Path) -> None:
 def test_learning_does_not_depend_on_the_type_that_is_computed_in(
     dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("strop.train.learner", "strop.policy.prepare"):
+    for module in ("strop.train.grpo", "strop.policy.prepare"):
         monkeypatch.setattr(f"{module}.fast_dtype", lambda device: dtype)
     assert_learnt(rewards(tmp_path, "full"))
 

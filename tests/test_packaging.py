@@ -20,11 +20,13 @@ DISTRIBUTIONS = packages_distributions()
 
 BASE_COMMANDS = ("train", "evaluate", "models", "data", "presets")
 """Modules of the command line whose commands a base installation runs."""
-GRADERS = ("strop.endpoints", "strop.rewards.graders.judge_part", "strop.rewards.graders.text_metrics")
+GRADERS = (
+    "strop.completers.endpoint",
+    "strop.endpoints",
+    "strop.rewards.graders.judge_part",
+    "strop.rewards.graders.text_metrics",
+)
 """What is imported only once a judge, a remote model or a text metric is used."""
-
-WITHOUT_OPENAI = frozenset({"strop.envs.endpoint", "strop.envs.remote"})
-"""They catch that the package is missing, and say so when it is needed."""
 
 NOT_IMPORTED = {
     "gguf": "transformers reads the default model's weights with it",
@@ -69,7 +71,7 @@ def undeclared(imports: Iterable[Import], declared: set[str]) -> list[str]:
 def brought_in(module: str) -> list[Import]:
     """Imports at the top of everything that importing a module reaches."""
     reached = reached_from(module)
-    return [found for found in IMPORTS if found.module in reached - WITHOUT_OPENAI and found.top_level]
+    return [found for found in IMPORTS if found.module in reached and found.top_level]
 
 
 def test_every_import_is_declared_somewhere() -> None:

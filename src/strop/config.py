@@ -22,6 +22,7 @@ from strop.errors import ConfigError
 
 Loss = Literal["dapo", "grpo", "dr_grpo", "bnpo", "cispo", "gspo"]
 
+AdvantageScale = Literal["group", "batch", "none"]
 SamplerCorrection = Literal["none", "truncate", "mask"]
 
 # The bounds of the importance ratio that each loss was published with: the ratio stays
@@ -100,7 +101,9 @@ class TrainConfig(_Table):
     weight_decay: float = Field(0.0, ge=0, description="AdamW's decoupled weight decay.")
     max_grad_norm: float = Field(1.0, gt=0, description="Gradients are scaled down to this norm.")
     loss: Loss = Field("dapo", description="Policy loss: see docs/training.md.")
-    advantage_scale: Literal["group", "batch", "none"] = Field("group", description="What deviations are divided by.")
+    advantage_scale: AdvantageScale | Literal["auto"] = Field(
+        "auto", description="What deviations are divided by; auto is group, and none for dr_grpo."
+    )
     clip_low: float | None = Field(None, ge=0, description="Lower clip of the ratio, 1 - x; by default the loss's own.")
     clip_high: float | None = Field(None, ge=0, description="Upper clip of the ratio, 1 + x; likewise.")
     kl_coefficient: float = Field(0.001, ge=0, description="Weight of the KL penalty; 0 skips the reference.")
@@ -175,6 +178,14 @@ class RunConfig(_Table):
             low if self.train.clip_low is None else self.train.clip_low,
             high if self.train.clip_high is None else self.train.clip_high,
         )
+
+    @property
+    def advantage_scale(self) -> AdvantageScale:
+        """What deviations from the group's mean are divided by. Dr. GRPO is the loss that drops the
+        deviation: dividing by it all the same would bring its bias back."""
+        if self.train.advantage_scale != "auto":
+            return self.train.advantage_scale
+        return "none" if self.train.loss == "dr_grpo" else "group"
 
     @model_validator(mode="after")
     def _refuse_impossible(self) -> RunConfig:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from job_cases import new_job
 
-from answers import ask, collect
+from answers import chat_body, chunks_of, joined, texts_of
 from job_requests import train
 from served import services
 from strop.api.deployments import Deployments, LoadState
@@ -20,7 +20,11 @@ from strop.api.services import Services
 from strop.config import SamplingConfig, dump_config
 from strop.errors import CheckpointError, Conflict, InvalidRequest, ModelError, NotFound, Unavailable
 from strop.jobs.job import Job
-from strop.serve.wire import ChatRequest, Delta, Done, EngineState, Event, Finished, ModelState
+from strop.serve.answers import Answer
+from strop.serve.bodies import ChatBody
+from strop.serve.client import CHAT
+from strop.serve.generate import Delta, Done, Event, Finished, GenerateRequest, Started
+from strop.serve.state import EngineState, ModelState
 from strop.store.files import write_atomic
 from strop.store.rundir import RunDir
 
@@ -40,7 +44,7 @@ class FakeModels:
         """What the next loads fail with."""
         self.working = 0
         """Completions that somebody else asked for."""
-        self.asked: list[ChatRequest] = []
+        self.asked: list[dict[str, Any]] = []
 
     async def load(self, name: str, source: str) -> ModelState:
         self.loads.append((name, source))
@@ -60,12 +64,31 @@ class FakeModels:
     def _state(self, name: str) -> ModelState:
         return ModelState(name, self.held[name], None, 1, 0, self.working, 0, 100)
 
-    async def generate(self, request: ChatRequest) -> AsyncGenerator[Event]:
-        if request.model not in self.held:
-            raise NotFound(f"{request.model} is not loaded", param="model")
-        self.asked.append(request)
+    async def complete(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        request = self._request(path, body)
+
+        async def events() -> AsyncGenerator[Event]:
+            for event in self._events(request):
+                yield event
+
+        return await Answer(request).whole(events())
+
+    async def stream(self, path: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any]]:
+        request = self._request(path, body)
+        for chunk in chunks_of(request, self._events(request)):
+            yield chunk
+
+    def _request(self, path: str, body: dict[str, Any]) -> GenerateRequest:
+        assert path == CHAT
+        if body["model"] not in self.held:
+            raise NotFound(f"{body['model']} is not loaded", param="model")
+        self.asked.append(body)
+        return ChatBody.model_validate(body).request()
+
+    def _events(self, request: GenerateRequest) -> Iterator[Event]:
+        yield Started(tuple(range(10)))
         for index in range(request.n):
-            yield Delta(index, self.held[request.model])
+            yield Delta(index, self.held[request.model], drawn=5)
             yield Finished(index, "stop", 5)
         yield Done(10, 5 * request.n)
 
@@ -122,13 +145,13 @@ def model_folder(path: Path) -> Path:
 
 def test_a_name_of_the_catalogue_is_deployed_with_the_first_request(tmp_path: Path) -> None:
     async def check(case: Case) -> None:
-        answers = await collect(case.deployments.generate(ask("SmolLM2-135M-Instruct")))
+        answers = await case.deployments.chat(chat_body("SmolLM2-135M-Instruct"))
         (loaded,) = case.models.loads
         assert loaded[0] == "smollm2-135m" and Path(loaded[1]).is_absolute()
-        assert answers.texts == {0: loaded[1]}
+        assert texts_of(answers) == [loaded[1]]
         found = await case.deployments.get("smollm2-135m")
         assert (found.state, found.source, found.requests) == (LoadState.LOADED, "smollm2-135m", 1)
-        await collect(case.deployments.generate(ask("smollm2-135m")))
+        await case.deployments.chat(chat_body("smollm2-135m"))
         assert len(case.models.loads) == 1
 
     run(tmp_path, check)
@@ -151,7 +174,7 @@ def test_a_name_of_the_catalogue_is_deployed_with_the_first_request(tmp_path: Pa
 def test_a_request_for_what_is_not_here_deploys_and_fetches_nothing(tmp_path: Path, model: str, says: str) -> None:
     async def check(case: Case) -> None:
         with pytest.raises(NotFound, match=says):
-            await collect(case.deployments.generate(ask(model)))
+            await case.deployments.chat(chat_body(model))
         assert case.models.loads == []
         assert await case.deployments.list() == []
 
@@ -210,9 +233,10 @@ def test_prompts_are_rendered_as_in_the_training_of_a_checkpoint_unless_the_requ
         options = {"enable_thinking": False, "date": "today"}
         changed = trained.config().model_copy(update={"sampling": SamplingConfig(template=options)})
         write_atomic(trained.config_file, dump_config(changed))
-        await collect(case.deployments.generate(ask(job.model_name, template={"date": "never"})))
-        await collect(case.deployments.generate(ask("smollm2-135m")))
-        assert [request.template for request in case.models.asked] == [{"enable_thinking": False, "date": "never"}, {}]
+        await case.deployments.chat(chat_body(job.model_name, chat_template_kwargs={"date": "never"}))
+        await case.deployments.chat(chat_body("smollm2-135m"))
+        found = [body.get("chat_template_kwargs") for body in case.models.asked]
+        assert found == [{"enable_thinking": False, "date": "never"}, None]
 
     run(tmp_path, check)
 
@@ -327,7 +351,7 @@ def test_a_deleted_deployment_is_out_of_memory_and_gone(tmp_path: Path) -> None:
 def test_many_first_requests_load_once(tmp_path: Path) -> None:
     async def check(case: Case) -> None:
         case.models.gate.clear()
-        asked = [asyncio.create_task(collect(case.deployments.generate(ask("smollm2-135m")))) for _ in range(8)]
+        asked = [asyncio.create_task(case.deployments.chat(chat_body("smollm2-135m"))) for _ in range(8)]
         while not case.models.loads:
             await asyncio.sleep(0)
         asked[0].cancel()  # whoever gives up stops nobody else
@@ -344,7 +368,7 @@ def test_a_model_that_the_process_lost_is_loaded_again_for_the_next_request(tmp_
         await case.deployments.create("smollm2-135m")
         case.models.held.clear()
         assert (await case.deployments.get("smollm2-135m")).state is LoadState.LOADING
-        await collect(case.deployments.generate(ask("smollm2-135m")))
+        await case.deployments.chat(chat_body("smollm2-135m"))
         assert len(case.models.loads) == 2
 
     run(tmp_path, check)
@@ -355,9 +379,9 @@ def test_a_failure_to_load_is_the_requests_and_is_tried_again(tmp_path: Path) ->
         case.models.error = Unavailable("needs 8 GiB", retry_after=60)
         for _ in range(2):
             with pytest.raises(Unavailable, match="needs 8 GiB"):
-                await collect(case.deployments.generate(ask("smollm2-135m")))
+                await case.deployments.chat(chat_body("smollm2-135m"))
         case.models.error = None
-        await collect(case.deployments.generate(ask("smollm2-135m")))
+        await case.deployments.chat(chat_body("smollm2-135m"))
         assert len(case.models.loads) == 3
 
     run(tmp_path, check)
@@ -385,7 +409,7 @@ def test_what_was_loaded_is_loaded_when_the_server_starts_and_nothing_else(tmp_p
 def test_requests_and_tokens_are_counted(tmp_path: Path) -> None:
     async def check(case: Case) -> None:
         for count in (1, 3):
-            await collect(case.deployments.generate(ask("smollm2-135m", n=count)))
+            await case.deployments.chat(chat_body("smollm2-135m", n=count))
         found = await case.deployments.get("smollm2-135m")
         assert (found.requests, found.prompt_tokens, found.completion_tokens) == (2, 20, 20)
         assert found.last_used_at is not None
@@ -393,14 +417,33 @@ def test_requests_and_tokens_are_counted(tmp_path: Path) -> None:
     run(tmp_path, check)
 
 
-def test_a_request_that_is_cancelled_counts_with_what_it_got(tmp_path: Path) -> None:
+def test_a_stream_counts_once_with_all_that_it_used(tmp_path: Path) -> None:
     async def check(case: Case) -> None:
-        events = case.deployments.generate(ask("smollm2-135m", n=3))
-        while not isinstance(await anext(events), Finished):
-            pass
-        await events.aclose()
+        texts = await joined(case.deployments.chat_stream(chat_body("smollm2-135m", n=2)))
+        assert set(texts.values()) == {case.models.held["smollm2-135m"]}
         found = await case.deployments.get("smollm2-135m")
-        assert (found.requests, found.prompt_tokens, found.completion_tokens) == (1, 0, 5)
+        assert (found.requests, found.prompt_tokens, found.completion_tokens) == (1, 10, 10)
+
+    run(tmp_path, check)
+
+
+def test_a_stream_that_is_cancelled_counts_with_what_it_got(tmp_path: Path) -> None:
+    async def check(case: Case) -> None:
+        chunks = case.deployments.chat_stream(chat_body("smollm2-135m", n=3))
+        while not [one for one in (await anext(chunks))["choices"] if one["finish_reason"]]:
+            pass
+        await chunks.aclose()
+        found = await case.deployments.get("smollm2-135m")
+        assert (found.requests, found.prompt_tokens, found.completion_tokens) == (1, 10, 5)
+
+    run(tmp_path, check)
+
+
+def test_the_answer_has_the_name_that_the_request_used(tmp_path: Path) -> None:
+    async def check(case: Case) -> None:
+        name = "SmolLM2-135M-Instruct"
+        assert (await case.deployments.chat(chat_body(name)))["model"] == name
+        assert {chunk["model"] async for chunk in case.deployments.chat_stream(chat_body(name))} == {name}
 
     run(tmp_path, check)
 
@@ -408,10 +451,10 @@ def test_a_request_that_is_cancelled_counts_with_what_it_got(tmp_path: Path) -> 
 @asynccontextmanager
 async def asking(case: Case, name: str) -> AsyncIterator[None]:
     """A request that is under way."""
-    events = case.deployments.generate(ask(name, n=2))
-    await anext(events)
+    chunks = case.deployments.chat_stream(chat_body(name, n=2))
+    await anext(chunks)
     yield
-    await events.aclose()
+    await chunks.aclose()
 
 
 def test_what_is_idle_is_unloaded_and_comes_back_when_it_is_asked(tmp_path: Path) -> None:
@@ -436,7 +479,7 @@ def test_what_is_idle_is_unloaded_and_comes_back_when_it_is_asked(tmp_path: Path
         await case.deployments.unload_idle()
         assert case.models.held.keys() == {"never"}
         assert (await case.deployments.get("usual")).state is LoadState.UNLOADED
-        await collect(case.deployments.generate(ask("usual")))
+        await case.deployments.chat(chat_body("usual"))
         assert (await case.deployments.get("usual")).state is LoadState.LOADED
 
     run(tmp_path, check)

@@ -17,7 +17,7 @@ from strop.api import machine
 from strop.api.app import create_app
 from strop.api.services import Services
 from strop.errors import Unavailable
-from strop.serve.wire import EngineState, ModelState
+from strop.serve.state import EngineState, ModelState
 from strop.store.tables import deployments
 
 MODEL = ModelState("m", "m", None, memory_bytes=1, cache_bytes=1, in_flight=3, queued=2, max_length=None)

@@ -12,7 +12,7 @@ import pytest
 
 from strop.config import RewardConfig
 from strop.data.rows import load_rows, refuse_overlap
-from strop.data.samples.catalogue import SAMPLES, Sample, Split, find_sample
+from strop.data.samples.sample_sets import SAMPLES, Sample, Split, find_sample
 from strop.errors import NotFound
 from strop.rewards.presets.index import find_preset
 from strop.rewards.scorer import Scorer

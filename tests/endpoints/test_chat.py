@@ -80,7 +80,7 @@ def test_the_wait_that_a_server_asks_for_is_kept() -> None:
 
 def test_a_key_that_a_server_repeats_is_redacted() -> None:
     found, _ = problem(lambda _: fails(401, "sk-secret is wrong"), key="sk-secret")
-    assert found.message.endswith("401: it refuses the key in $MY_KEY: [redacted MY_KEY] is wrong")
+    assert found.message.endswith("401: the server refuses the key in $MY_KEY: [redacted MY_KEY] is wrong")
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def test_the_models_of_an_endpoint_are_asked_with_its_key() -> None:
 def test_a_refused_key_is_named_and_never_repeated() -> None:
     with (
         ChatEndpoint(lambda _: fails(401, "rosebud is no key")) as endpoint,
-        pytest.raises(ConfigError, match=r"401: it refuses the key: \[redacted\] is no key"),
+        pytest.raises(ConfigError, match=r"401: the server refuses the key: \[redacted\] is no key"),
     ):
         names(endpoint.url, "rosebud")
 

@@ -36,7 +36,7 @@ from strop.policy.fetch import resolve
 from strop.policy.logprobs import score_sequence
 from strop.policy.model import Policy, load_policy
 from strop.train.batch import Sample
-from strop.train.learner import GrpoLearner
+from strop.train.grpo import GrpoLearner
 
 CPU = torch.device("cpu")
 

@@ -144,3 +144,44 @@ def test_a_template_that_refuses_a_message_names_the_line(policy: Policy) -> Non
     policy.tokenizer.chat_template = "{{ raise_exception('no system turn') }}"
     with pytest.raises(DataError, match="line 1: the chat template of tiny refuses"):
         turns(policy, Scripted(policy, "yes"))
+
+
+TOOLS = (
+    {
+        "type": "function",
+        "function": {"name": "add", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}},
+    },
+)
+TOOL_TEMPLATE = (
+    "{% for tool in tools or [] %}{{ tool | tojson }}\n{% endfor %}"
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content or '' }}"
+    "{% for call in message.tool_calls or [] %}<tool_call>\n"
+    '{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}\n</tool_call>'
+    "{% endfor %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""As Qwen's: calls are JSON between tags."""
+
+
+def tool_turn(policy: Policy, text: str) -> Turn:
+    policy.tokenizer.chat_template = TOOL_TEMPLATE
+    (turn,) = turns(policy, Scripted(policy, text), Context(CONTEXT.messages, TOOLS, where="line 1"))
+    return turn
+
+
+def test_tool_calls_are_read_where_tools_were_offered(policy: Policy) -> None:
+    turn = tool_turn(policy, 'Let me see. <tool_call>\n{"name": "add", "arguments": {"a": 2}}\n</tool_call>')
+    assert turn.message.content == "Let me see."
+    assert [(call.name, call.arguments) for call in turn.message.tool_calls] == [("add", '{"a": 2}')]
+
+
+def test_a_call_that_cannot_be_read_stays_in_the_text(policy: Policy) -> None:
+    text = '<tool_call>\n{"name": "add", "arguments": {"a": \n</tool_call>'
+    assert tool_turn(policy, text).message == Message("assistant", text)
+
+
+def test_without_tools_the_text_stays_as_it_is(policy: Policy) -> None:
+    policy.tokenizer.chat_template = TOOL_TEMPLATE
+    text = '<tool_call>\n{"name": "add", "arguments": {"a": 2}}\n</tool_call>'
+    (turn,) = turns(policy, Scripted(policy, text))
+    assert turn.message == Message("assistant", text)

@@ -105,6 +105,13 @@ def test_rank_scale_and_targets_are_those_of_the_configuration(tmp_path: Path) -
     assert layer.lora_A["default"].weight.shape == (3, 48)
 
 
+def test_an_adapter_on_embeddings_that_are_the_head_too_is_refused(tmp_path: Path) -> None:
+    config = run_config(save_tiny_model("llama", tmp_path), lora={"targets": ["q_proj", "embed_tokens"]})
+    with pytest.raises(ModelError, match=r"model\.embed_tokens shares its weights with the output head") as caught:
+        prepare(config, None, silent)
+    assert caught.value.param == "lora.targets"
+
+
 @pytest.mark.parametrize("targets", [["q_prj"], ["q_proj", "q_prj"], ["layers.0.mlp.up_proj", "q_prj"]])
 def test_a_target_that_the_model_does_not_have_is_named(tmp_path: Path, targets: list[str]) -> None:
     config = run_config(save_tiny_model("llama", tmp_path), lora={"targets": targets})

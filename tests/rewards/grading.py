@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from strop.config import RewardConfig
+from strop.rewards.grade_arguments import sample_payload
 from strop.rewards.graders.function import GraderFunction
 from strop.rewards.graders.grade import Grade
 from strop.rewards.graders.parse import parse_grader
-from strop.rewards.payload import sample_payload
 from strop.types import Message, Rollout, Row, StopReason, ToolCall, Turn
 
 ROW = Row("r1", 1, (Message("user", "2 + 2?"),), (), None, {"answer": "4"})

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from strop.config import RewardConfig
-from strop.rewards.base import Outcome
 from strop.rewards.pool import RewardPool
+from strop.rewards.reward_function import Outcome
 
 SAMPLE = {"trajectories": [{"response": "42", "tool_calls": [], "tool_results": []}], "output_text": "42"}
 ITEM = {"prompt": "6 * 7?", "metadata": {"answer": "42", "tags": [{"name": "easy"}]}}

@@ -13,10 +13,10 @@ from reward_files import reward
 
 import strop.rewards.presets
 from strop.errors import NotFound
-from strop.rewards.base import Outcome
 from strop.rewards.graders.parse import parse_grader
 from strop.rewards.pool import RewardPool
 from strop.rewards.presets.index import Preset, find_preset, presets
+from strop.rewards.reward_function import Outcome
 from strop.types import Json
 
 TRUTH = {"name": "Ann", "age": 31}

@@ -15,8 +15,8 @@ from reward_files import ITEM, SAMPLE, alive, outcome, outcomes, returning, rewa
 
 import strop
 from strop.errors import RewardError
-from strop.rewards.base import Outcome
 from strop.rewards.pool import RewardPool
+from strop.rewards.reward_function import Outcome
 from strop.types import Failure
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="limits and signals of Linux")

@@ -11,10 +11,10 @@ import pytest
 from reward_files import ITEM, SAMPLE, children, outcome, outcomes, returning, reward
 
 from strop.errors import RewardError
-from strop.rewards.base import Outcome
 from strop.rewards.load import load_reward
 from strop.rewards.pool import RewardPool
 from strop.rewards.process import Code
+from strop.rewards.reward_function import Outcome
 
 # Loading.
 

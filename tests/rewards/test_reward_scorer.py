@@ -11,7 +11,7 @@ from reward_files import children
 
 from strop.config import RewardConfig
 from strop.errors import RewardError
-from strop.rewards.base import Outcome
+from strop.rewards.reward_function import Outcome
 from strop.rewards.scorer import Scorer, Weighted
 from strop.types import Failure, Message, Reward, Rollout, Row, StopReason, Turn
 

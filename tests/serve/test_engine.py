@@ -18,13 +18,13 @@ from transformers import AutoTokenizer
 
 from answers import Answers, ask, collect
 from models import TinyModels, save_tiny_adapter, save_tiny_model
-from strop.errors import Conflict, InvalidRequest, ModelError, NotFound, StropError, Unavailable
+from strop.errors import Conflict, ContextOverflow, ModelError, NotFound, StropError, Unavailable
 from strop.policy.chat import ChatTemplate
 from strop.policy.engine import Engine
 from strop.policy.model import fast_dtype, load_policy
 from strop.policy.sampler import LocalSampler
 from strop.serve.engine import EngineSettings, ModelHost
-from strop.serve.wire import Delta, Done, Finished
+from strop.serve.generate import Delta, Done, Finished, Started
 from strop.text import cut_at_stop
 from strop.types import Message, SamplingParams
 
@@ -112,6 +112,7 @@ def test_pieces_come_while_the_rest_is_still_drawn(base: Path) -> None:
         await host.load("base", str(base))
         events = [event async for event in host.generate(ask("base", max_tokens=40))]
         assert sum(isinstance(event, Delta) for event in events) > 5
+        assert isinstance(events[0], Started)
         assert isinstance(events[-2], Finished) and isinstance(events[-1], Done)
 
     run(check)
@@ -177,7 +178,7 @@ def test_what_cannot_be_answered_is_refused_naming_the_numbers(
 ) -> None:
     async def check(host: ModelHost) -> None:
         await host.load("base", str(base))
-        with pytest.raises(InvalidRequest, match=says) as caught:
+        with pytest.raises(StropError, match=says) as caught:
             await collect(host.generate(ask("base", **settings)))
         assert caught.value.param == param
 
@@ -192,7 +193,7 @@ def test_a_request_that_memory_can_never_hold_is_refused(base: Path) -> None:
 
     async def check(host: ModelHost) -> None:
         await host.load("base", str(base))
-        with pytest.raises(InvalidRequest, match=r"base has \d+ tokens of memory, but the messages have"):
+        with pytest.raises(ContextOverflow, match=r"base has \d+ tokens of memory, but the messages have"):
             await collect(host.generate(ask("base", max_tokens=400)))
         await collect(host.generate(ask("base", max_tokens=10)))
         found = [await collect(host.generate(ask("base", max_tokens=None, seed=seed))) for seed in range(3)]

@@ -1,4 +1,4 @@
-"""From OpenAI's messages to the ids of a prompt."""
+"""The ids of a prompt: from messages, text, or ids."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from models import save_tokenizer
 from strop.errors import InvalidRequest
+from strop.serve.generate import Conversation, GenerateRequest
+from strop.serve.messages import read_messages
 from strop.serve.prompts import prompt_ids
-from strop.serve.wire import ChatRequest
 
 TEMPLATE = (
     "{% if tools %}{{ tools | tojson }}{% endif %}"
@@ -30,7 +31,8 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerBa
 
 
 def rendered(tokenizer: PreTrainedTokenizerBase, *messages: Any, **settings: Any) -> str:
-    return str(tokenizer.decode(prompt_ids(ChatRequest("1", "tiny", messages, **settings), tokenizer)))
+    conversation = Conversation(read_messages(messages), **settings)
+    return str(tokenizer.decode(prompt_ids(GenerateRequest("tiny", conversation), tokenizer)))
 
 
 def test_text_parts_and_missing_content_are_read(tokenizer: PreTrainedTokenizerBase) -> None:
@@ -52,29 +54,26 @@ def test_options_go_to_the_template(tokenizer: PreTrainedTokenizerBase) -> None:
     assert rendered(tokenizer, {"role": "user", "content": "x"}, template={"quiet": True}) == "[user]x"
 
 
+def test_a_prompt_can_end_before_the_answer_is_opened(tokenizer: PreTrainedTokenizerBase) -> None:
+    assert rendered(tokenizer, {"role": "user", "content": "x"}, add_generation_prompt=False).endswith("x[assistant]")
+
+
 @pytest.mark.parametrize(
-    ("messages", "says", "param"),
-    [
-        ((), "at least one", "messages"),
-        (({"role": "robot", "content": "x"},), r"messages\[0\].role: 'robot'", "messages[0]"),
-        (({"content": "x"},), r"messages\[0\].role: None", "messages[0]"),
-        (({"role": ["user"], "content": "x"},), "role", "messages[0]"),
-        (
-            ({"role": "user", "content": [{"type": "image_url", "image_url": {}}]},),
-            r"content\[0\]: only text",
-            "messages[0].content",
-        ),
-        (({"role": "user", "content": 7},), "only text", "messages[0].content"),
-        (({"role": "assistant", "tool_calls": [{"id": "1"}]},), "tool_calls", "messages[0].tool_calls[0]"),
-        (({"role": "assistant", "tool_calls": ["x"]},), "tool_calls", "messages[0].tool_calls[0]"),
-    ],
+    ("prompt", "says"),
+    [("", "no tokens"), ((5, 100_000), "100000 is no token id of tiny"), ((-1,), "-1 is no token id")],
 )
-def test_messages_that_cannot_be_read_are_the_clients_fault(
-    tokenizer: PreTrainedTokenizerBase, messages: tuple[Any, ...], says: str, param: str
+def test_text_and_ids_that_make_no_prompt_are_refused(
+    tokenizer: PreTrainedTokenizerBase, prompt: str | tuple[int, ...], says: str
 ) -> None:
     with pytest.raises(InvalidRequest, match=says) as caught:
-        prompt_ids(ChatRequest("1", "tiny", messages), tokenizer)
-    assert caught.value.param == param
+        prompt_ids(GenerateRequest("tiny", prompt), tokenizer)
+    assert caught.value.param == "prompt"
+
+
+def test_text_is_encoded_and_ids_stay_as_they_are(tokenizer: PreTrainedTokenizerBase) -> None:
+    ids = tuple(tokenizer("the sea")["input_ids"])
+    assert prompt_ids(GenerateRequest("tiny", "the sea"), tokenizer) == ids
+    assert prompt_ids(GenerateRequest("tiny", ids[::-1]), tokenizer) == ids[::-1]
 
 
 def test_tools_that_the_template_drops_are_refused(tmp_path: Path) -> None:

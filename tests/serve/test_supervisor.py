@@ -6,16 +6,17 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from answers import ask, collect
+from answers import chat_body, texts_of
 from strop.errors import ModelError, Unavailable
+from strop.serve.client import CHAT
 from strop.serve.supervisor import EngineProcess
-from strop.serve.wire import Delta
 
 FAKE = (sys.executable, str(Path(__file__).parents[1] / "fake_engine.py"))
 
@@ -38,6 +39,14 @@ def run(folder: Path, check: Callable[[EngineProcess], Awaitable[None]], worker:
     asyncio.run(main())
 
 
+async def begun(engine: EngineProcess, model: str) -> AsyncGenerator[Any]:
+    """The chunks of an answer that never ends, its first word read."""
+    chunks = engine.stream(CHAT, chat_body(model, "one wait"))
+    words = [(await anext(chunks))["choices"][0]["delta"]["content"] for _ in range(2)]
+    assert words == ["", "one "]
+    return chunks
+
+
 def is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -56,7 +65,7 @@ def test_nothing_is_started_before_a_model_is_wanted(tmp_path: Path) -> None:
         assert [*states, engine.health.state] == ["idle", "running"]
         state = await engine.state()
         assert state and [model.name for model in state.models] == ["a"]
-        assert (await collect(engine.generate(ask("a", "one two")))).texts == {0: "one two "}
+        assert texts_of(await engine.complete(CHAT, chat_body("a", "one two"))) == ["one two "]
 
     run(tmp_path, check)
     assert "loading somewhere as a" in (tmp_path / "engine.log").read_text()
@@ -80,15 +89,14 @@ def test_a_killed_process_comes_back_with_what_it_had(tmp_path: Path) -> None:
         await engine.load("b", "second")
         await engine.load("c", "third")
         await engine.unload("c")
-        events = engine.generate(ask("a", "one wait"))
-        assert await anext(events) == Delta(0, "one ")
+        chunks = await begun(engine, "a")
         before = engine.health.pid
         assert before
         os.kill(before, signal.SIGKILL)
         with pytest.raises(Unavailable, match="the model process has ended; try again"):
-            await anext(events)
+            await anext(chunks)
         # Who asks now waits until the model is there again.
-        assert (await collect(engine.generate(ask("b", "two")))).texts == {0: "two "}
+        assert texts_of(await engine.complete(CHAT, chat_body("b", "two"))) == ["two "]
         assert (engine.health.state, engine.health.restarts) == ("running", 1)
         assert engine.health.pid != before
         assert engine.health.reason == "killed by SIGKILL"
@@ -103,7 +111,7 @@ def test_a_model_that_kills_the_process_is_not_loaded_again_and_the_others_are(t
         await engine.load("good", "x")
         with pytest.raises(Unavailable, match=r"has ended.*\(while it loaded bad\)"):
             await engine.load("bad", "deadly")
-        assert (await collect(engine.generate(ask("good", "hi")))).texts == {0: "hi "}
+        assert texts_of(await engine.complete(CHAT, chat_body("good", "hi"))) == ["hi "]
         state = await engine.state()
         assert state and [model.name for model in state.models] == ["good"]
         assert engine.health.reason == "exit status 9"
@@ -138,20 +146,18 @@ def test_a_worker_that_cannot_be_started_is_named(tmp_path: Path) -> None:
     run(tmp_path, check, ("/no/such/program",))
 
 
-def test_many_requests_share_the_connection_and_one_that_is_closed_ends_alone(tmp_path: Path) -> None:
+def test_many_requests_run_beside_each_other_and_one_that_is_closed_ends_alone(tmp_path: Path) -> None:
     async def check(engine: EngineProcess) -> None:
         await engine.load("a", "x")
-        endless = [engine.generate(ask("a", "one wait")) for _ in range(3)]
-        for events in endless:
-            await anext(events)
+        endless = [await begun(engine, "a") for _ in range(3)]
         state = await engine.state()
         assert state and state.models[0].in_flight == 3
         await endless[0].aclose()
-        texts = await asyncio.gather(*(collect(engine.generate(ask("a", f"hi {n}", n=2))) for n in range(8)))
-        assert [answers.texts for answers in texts] == [{0: f"hi {n} ", 1: f"hi {n} "} for n in range(8)]
-        state = await engine.state()
-        assert state and state.models[0].in_flight == 2
-        for events in endless[1:]:
-            await events.aclose()
+        answers = await asyncio.gather(*(engine.complete(CHAT, chat_body("a", f"hi {n}", n=2)) for n in range(150)))
+        assert [texts_of(answer) for answer in answers] == [[f"hi {n} ", f"hi {n} "] for n in range(150)]
+        while (state := await engine.state()) and state.models[0].in_flight != 2:
+            await asyncio.sleep(0.01)
+        for chunks in endless[1:]:
+            await chunks.aclose()
 
     run(tmp_path, check)

@@ -11,8 +11,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from models import VOCABULARY, save_tokenizer
 from strop.policy.fetch import resolve
+from strop.serve.generate import Alternative, Token
 from strop.serve.vocabulary import Vocabulary
-from strop.serve.wire import Alternative, Token
 
 
 @pytest.fixture(scope="module")

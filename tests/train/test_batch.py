@@ -74,7 +74,9 @@ def test_a_budget_for_everything_gives_one_forward() -> None:
 def test_a_group_over_the_budget_is_split_and_its_prompt_repeated() -> None:
     group = sample([1, 2, 3], [[5, 5], [6, 6], [7, 7]], [1.0, 2.0, 3.0])
     first, second = split([group], 7)
-    assert first == [sample([1, 2, 3], [[5, 5], [6, 6]], [1.0, 2.0])]
+    assert [(part.prompt_ids, part.advantages_G, part.rollouts_G) for part in first] == [
+        ((1, 2, 3), (1.0, 2.0), group.rollouts_G[:2])
+    ]
     assert [(part.prompt_ids, part.segments[0].token_ids_T) for part in second] == [((1, 2, 3), (7, 7))]
 
 

@@ -175,7 +175,14 @@ def test_gradients_of_several_micro_batches_add_up_in_fp32(policy: Policy) -> No
 
 def test_an_update_is_that_of_adamw_in_fp32(policy: Policy, tmp_path: Path) -> None:
     twin = full_policy(tmp_path / "twin")
-    expected = torch.optim.AdamW(twin.trainable(), lr=1e-3, weight_decay=0.1)
+    # Norms and biases do not decay.
+    decay = {True: 0.1, False: 0.0}
+    groups = [
+        {"params": [w for w in twin.trainable() if (w.ndim > 1) is matrix], "weight_decay": decay[matrix]}
+        for matrix in decay
+    ]
+    assert all(group["params"] for group in groups)
+    expected = torch.optim.AdamW(groups, lr=1e-3)
     masters = optimizer(policy, weight_decay=0.1)
     for seed in range(3):
         add_gradients(policy, seed)

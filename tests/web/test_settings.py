@@ -89,7 +89,7 @@ def test_a_provider_that_refuses_is_said_in_the_form(page: Page, server: ServerP
         page.get_by_label("Provider").click()
         page.get_by_role("option", name="three").click()
         expect(page.get_by_role("alert")).to_contain_text(
-            "it refuses a request without a key; set api_key_env: who are you?"
+            "the server refuses a request without a key; set api_key_env: who are you?"
         )
 
 

@@ -125,7 +125,7 @@ def test_a_deployment_answers_as_the_model_itself_does(place: Path) -> None:
     deployed = {"kind": "deployment", "source": str(model), "name": "tiny", "socket": "../../engine.sock"}
     served = created(place / "served", deployed, "../../rows.jsonl", **settings)
     engine = subprocess.Popen(
-        [sys.executable, "-m", "strop.worker", "serve", str(socket), "--parent", str(os.getpid()), "--device", "cpu"],
+        [sys.executable, "-m", "strop.worker.serving", str(socket), "--parent", str(os.getpid()), "--device", "cpu"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
     )
     try:

@@ -17,7 +17,7 @@ from strop.data.order import DataOrder
 from strop.errors import RunError
 from strop.policy.prepare import prepare
 from strop.store.rundir import RunDir
-from strop.train.learner import GrpoLearner
+from strop.train.grpo import GrpoLearner
 from strop.worker.checkpoints import TrainingCheckpoints, checkpoint_store
 
 SAMPLES = [sample((10, 11), [[20, 21, 22], [30, 31]], [1.0, -1.0])]

@@ -1,13 +1,13 @@
-"""Deployments: models under a name, loaded when they are needed and forgotten when they are not."""
+"""Deployments: models under a name, loaded when they are needed and unloaded when they are idle."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass
 from enum import StrEnum
 
 from strop.api.loading import Loader, ModelEngine
@@ -15,7 +15,8 @@ from strop.api.placement import Place, deployable, on_demand
 from strop.api.sources import is_trained
 from strop.errors import InvalidRequest, NotFound, StropError
 from strop.jobs.queue import JobQueue
-from strop.serve.wire import ChatRequest, Done, EngineState, Event, Finished, ModelState
+from strop.serve.client import CHAT
+from strop.serve.state import EngineState, ModelState
 from strop.store.datafolder import DataFolder
 from strop.store.deployments import DeploymentStore, StoredDeployment
 from strop.store.names import checked_name
@@ -155,27 +156,32 @@ class Deployments:
         await self._loader.ensure(row)
         return await self.get(row.id)
 
-    async def generate(self, request: ChatRequest) -> AsyncGenerator[Event]:
-        """Resolve `request.model`, answer the request, and count what it used.
+    async def chat(self, body: dict[str, Json]) -> dict[str, Json]:
+        """Resolve `model` of a chat request, pass the request on, and count what it used.
 
-        As `EngineClient.generate`: pieces as they come, `Done` last; closing the iterator cancels.
+        `body` and answer are OpenAI's; cancelling this cancels the request.
         """
-        row = await self._find(request.model)
-        live = self._loader.of(row)
-        use = _Use()
-        live.busy += 1
-        try:
-            async with aclosing(self._events(row, request)) as events:
-                async for event in events:
-                    use.see(event)
-                    if isinstance(event, Done):
-                        await self._count(row, use)
-                    yield event
-        finally:
-            live.busy -= 1
-            live.used_at = self._clock()
-            if use.begun and not use.counted:
-                await self._count(row, use)
+        row = await self._find(body["model"])
+        async with self._used(row) as use:
+            try:
+                answer = await self._engine.complete(CHAT, await self._addressed(row, body))
+            except NotFound:  # lost meanwhile: loaded once more
+                self._loader.of(row).loaded = False
+                answer = await self._engine.complete(CHAT, await self._addressed(row, body))
+            use.see(answer)
+            return {**answer, "model": body["model"]}
+
+    async def chat_stream(self, body: dict[str, Json]) -> AsyncGenerator[dict[str, Json]]:
+        """As `chat`, in chunks, each with its usage so far. Closing the iterator cancels the request."""
+        row = await self._find(body["model"])
+        options = {"include_usage": True, "continuous_usage_stats": True}
+        body = {**body, "stream": True, "stream_options": options}
+        async with self._used(row) as use, aclosing(self._chunks(row, body)) as chunks:
+            async for chunk in chunks:
+                use.see(chunk)
+                if not chunk["choices"]:  # the last one, with the usage
+                    await self._count(row, use)
+                yield {**chunk, "model": body["model"]}
 
     async def unload_idle(self) -> None:
         """Unload what nobody has asked for longer than it may stay."""
@@ -203,27 +209,41 @@ class Deployments:
             raise InvalidRequest(f"{name!r} is how trained models are called; choose another name", param="name")
         return await asyncio.to_thread(self._store.create, name, place.source, place.path, settings)
 
-    async def _events(self, row: StoredDeployment, request: ChatRequest) -> AsyncGenerator[Event]:
-        """Answers of the model process; the model is loaded once more where it was lost meanwhile."""
+    @asynccontextmanager
+    async def _used(self, row: StoredDeployment) -> AsyncIterator[_Use]:
+        """A request under way: what it used is counted in the end, also when it is cancelled."""
+        live, use = self._loader.of(row), _Use()
+        live.busy += 1
+        try:
+            yield use
+        finally:
+            live.busy -= 1
+            live.used_at = self._clock()
+            if use.begun and not use.counted:
+                await self._count(row, use)
+
+    async def _chunks(self, row: StoredDeployment, body: dict[str, Json]) -> AsyncGenerator[dict[str, Json]]:
+        """Chunks of the model process; the model is loaded once more where it was lost meanwhile."""
         begun = False
         try:
-            async with aclosing(await self._asked(row, request)) as events:
-                async for event in events:
+            async with aclosing(self._engine.stream(CHAT, await self._addressed(row, body))) as chunks:
+                async for chunk in chunks:
                     begun = True
-                    yield event
+                    yield chunk
             return
         except NotFound:
             if begun:
                 raise
         self._loader.of(row).loaded = False
-        async with aclosing(await self._asked(row, request)) as events:
-            async for event in events:
-                yield event
+        async with aclosing(self._engine.stream(CHAT, await self._addressed(row, body))) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
-    async def _asked(self, row: StoredDeployment, request: ChatRequest) -> AsyncGenerator[Event]:
+    async def _addressed(self, row: StoredDeployment, body: dict[str, Json]) -> dict[str, Json]:
+        """The request as the model process takes it, once the model is in memory."""
         await self._loader.ensure(row)
-        template = {**self._loader.of(row).template, **request.template}
-        return self._engine.generate(replace(request, model=row.name, template=template))
+        template = {**self._loader.of(row).template, **(body.get("chat_template_kwargs") or {})}
+        return {**body, "model": row.name, **({"chat_template_kwargs": template} if template else {})}
 
     async def _count(self, row: StoredDeployment, use: _Use) -> None:
         use.counted = True
@@ -279,10 +299,8 @@ class _Use:
     begun: bool = False
     counted: bool = False
 
-    def see(self, event: Event) -> None:
-        """Take in an event of the answer."""
+    def see(self, answer: dict[str, Json]) -> None:
+        """Take in an answer, or a chunk of one."""
         self.begun = True
-        if isinstance(event, Finished):
-            self.completion_tokens += event.completion_tokens
-        elif isinstance(event, Done):
-            self.prompt_tokens, self.completion_tokens = event.prompt_tokens, event.completion_tokens
+        usage = answer["usage"]
+        self.prompt_tokens, self.completion_tokens = usage["prompt_tokens"], usage["completion_tokens"]

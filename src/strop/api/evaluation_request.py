@@ -17,7 +17,7 @@ from strop.api.openai.reward_tables import reward_tables
 from strop.api.outside import check_address
 from strop.api.services import Services
 from strop.api.sources import find_trained, is_trained
-from strop.config import EvalConfig, SamplingConfig
+from strop.config import EnvironmentConfig, EvalConfig, SamplingConfig
 from strop.errors import ConfigError, InvalidRequest, NotFound
 from strop.evals.spec import EvaluationSpec, Target, evaluation_config
 from strop.http.bodies import Body
@@ -56,13 +56,16 @@ class EvaluationRequest(Body):
     rewards: Annotated[list[RewardOption], Field(min_length=1, max_length=16)] | None = Field(
         None, description="How answers are scored; by default as in `job_id`."
     )
-    job_id: str | None = Field(None, description="A job whose rewards, `sampling`, `eval` and seed are taken.")
+    job_id: str | None = Field(
+        None, description="A job whose rewards, `sampling`, `environment`, `eval` and seed are taken."
+    )
     name: str | None = Field(None, min_length=1, max_length=200, description="By default model and data.")
     limit: int | None = Field(None, ge=1, description="Only so many of the first rows.")
     seed: int | None = Field(None, ge=0, lt=2**31, description="Evaluations with one seed meet the same chance.")
     device: Literal["auto", "cpu", "cuda"] = "auto"
     eval: Annotated[dict[str, Any], WithJsonSchema(EvalConfig.model_json_schema())] = Field({})
     sampling: Annotated[dict[str, Any], WithJsonSchema(SamplingConfig.model_json_schema())] = Field({})
+    environment: Annotated[dict[str, Any], WithJsonSchema(EnvironmentConfig.model_json_schema())] = Field({})
     max_failed_rows: float | None = Field(
         None, ge=0, le=1, description="Share of rows without score that is a failure."
     )
@@ -170,6 +173,7 @@ def _tables(request: EvaluationRequest, services: Services) -> dict[str, Any]:
         "rewards": [{**reward, "source": _beside(reward["source"])} for reward in rewards],
         "eval": {**job.get("eval", {}), **request.eval},
         "sampling": {**job.get("sampling", {}), **request.sampling},
+        "environment": {**job.get("environment", {}), **request.environment},
         "train": limit,
     }
 

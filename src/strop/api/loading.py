@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from strop.api.placement import follow, template_of
 from strop.errors import Conflict, StropError
 from strop.jobs.queue import JobQueue
-from strop.serve.wire import ChatRequest, EngineState, Event, ModelState
+from strop.serve.state import EngineState, ModelState
 from strop.store.datafolder import DataFolder
 from strop.store.deployments import DeploymentStore, StoredDeployment
 from strop.types import Json
@@ -31,8 +31,11 @@ class ModelEngine(Protocol):
     async def state(self) -> EngineState | None:
         """What is in memory; None while nothing answers."""
 
-    def generate(self, request: ChatRequest) -> AsyncGenerator[Event]:
-        """Answer a request."""
+    async def complete(self, path: str, body: dict[str, Json]) -> dict[str, Json]:
+        """The answer to a request."""
+
+    def stream(self, path: str, body: dict[str, Json]) -> AsyncGenerator[dict[str, Json]]:
+        """The chunks of a streamed answer."""
 
 
 @dataclass

@@ -35,7 +35,7 @@ def check_url(url: str, allow_private: bool, setting: str = "url") -> None:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError as error:
-        raise BlockedAddress(f"{setting} is no URL: {error}", param=setting) from None
+        raise BlockedAddress(f"{setting} is not a URL: {error}", param=setting) from None
     if parts.scheme not in ("http", "https") or not host:
         raise BlockedAddress(f"{setting} must begin with http:// or https:// and a host", param=setting)
     if parts.username is not None or parts.password is not None:
@@ -72,7 +72,7 @@ def why_blocked(address: Address, allow_private: bool) -> str | None:
     if address.is_unspecified or address.is_loopback:
         return None if allow_private else f"{address}, this machine itself"
     if address.is_multicast or address.is_reserved:
-        return f"{address}, which is no address of a single machine"
+        return f"{address}, which is not the address of a single machine"
     if not address.is_global or (isinstance(address, IPv6Address) and address.is_site_local):
         return None if allow_private else f"{address}, an address in a private network"
     return None

@@ -54,4 +54,4 @@ async def model_names(server: Server, http: httpx2.AsyncClient | None = None) ->
     except (openai.OpenAIError, AttributeError, TypeError, ValueError) as error:  # a page of HTML, other JSON
         found = server.clean(f"{type(error).__name__}: {error}")
         hint = "check base_url; most end with /v1"
-        raise ConfigError(f"{server.base_url} answers with no list of models: {found}; {hint}") from None
+        raise ConfigError(f"{server.base_url} does not answer with a list of models: {found}; {hint}") from None

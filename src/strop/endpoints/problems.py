@@ -55,7 +55,7 @@ def problem_of(error: BaseException, server: Server, model: str | None = None) -
         case BlockedAddress():
             return Problem("address", f"base_url is refused: {error.message}")
         case UnwantedAnswer():
-            return Problem("size", f"it answers with {error}")
+            return Problem("size", f"the response has {error}")
         case NoCompletion():
             return Problem("response", server.clean(str(error)), temporary=True)
         case ValueError() | TypeError():
@@ -81,7 +81,7 @@ def _of_status(error: openai.APIStatusError, server: Server, model: str | None) 
         hint = "a redirect, which is not followed; write the final address as base_url"
         return Problem("redirect", f"{status}: {hint}")
     if status in (401, 403):
-        return Problem("credentials", f"{status}: it refuses {_shown_key(server)}: {words}")
+        return Problem("credentials", f"{status}: the server refuses {_shown_key(server)}: {words}")
     if status == 404:
         name = f" and the model's name, {model!r}" if model else ""
         return Problem("not_found", f"404: check base_url (most end with /v1){name}: {words}")

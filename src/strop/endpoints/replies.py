@@ -64,7 +64,7 @@ def read_reply(body: bytes) -> ChatReply:
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         pass
     start = body[:60].decode(errors="replace")
-    raise NoCompletion(f"what it answers is no chat completion: {start!r}")
+    raise NoCompletion(f"the response is not a chat completion: {start!r}")
 
 
 def encodable(text: str) -> str:

@@ -75,7 +75,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         response = await self._inner.handle_async_request(pinned)
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
-            raise UnwantedAnswer("packed content, although it was asked not to")
+            raise UnwantedAnswer("compressed content, which was not requested")
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         return httpx2.Response(
             response.status_code,

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from strop.errors import DataError, ModelError
+from strop.policy.tool_calls import ToolCallFormat, find_format
+from strop.text import cut_at_stop
 from strop.types import Json, Message, Row
 
 
@@ -48,48 +50,91 @@ class ChatTemplate:
         """Text of a conversation up to where the model's answer begins."""
         try:
             text = self._tokenizer.apply_chat_template(
-                [_for_template(message) for message in messages],
+                [self._for_template(message) for message in messages],
                 tools=list(tools) or None,
-                add_generation_prompt=True,
                 tokenize=False,
-                **self._options,
+                **{"add_generation_prompt": True, **self._options},
             )
         except (TemplateError, TypeError, ValueError) as error:  # filters raise Python's own errors
             raise DataError(f"{where}: the chat template of {self._name} refuses the messages: {error}") from error
         assert isinstance(text, str)
         return text
 
+    def _for_template(self, message: Message) -> dict[str, Json]:
+        """The message with the arguments of its calls as most templates take them, as objects: they
+        write JSON themselves, and would quote text twice."""
+        form = message.as_dict()
+        if not message.tool_calls:
+            return form
+        if not self.tool_calls.arguments_as_text:
+            for call in form["tool_calls"]:
+                call["function"]["arguments"] = _arguments(call["function"]["arguments"])
+        if self.tool_calls.content_as_null and not message.content:
+            form["content"] = None
+        return form
+
     def encode(self, text: str) -> tuple[int, ...]:
         """Ids of rendered text. The template wrote the special tokens: none are added."""
         return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
-    def answer(self, text: str, tools: Sequence[Mapping[str, Json]]) -> Message:
-        """The assistant message that a sampled text stands for."""
-        return Message("assistant", text)
+    @cached_property
+    def tool_calls(self) -> ToolCallFormat:
+        """How the model writes tool calls, as its template shows."""
+
+        def render(messages: list[dict[str, Any]], tools: list[dict[str, Any]], add_generation_prompt: bool) -> str:
+            return str(
+                self._tokenizer.apply_chat_template(
+                    messages,
+                    tools=tools,
+                    add_generation_prompt=add_generation_prompt,
+                    tokenize=False,
+                    **self._options,
+                )
+            )
+
+        return find_format(render)
+
+    def answer(
+        self, token_ids: Sequence[int], tools: Sequence[Mapping[str, Json]], stop: Sequence[str] = ()
+    ) -> Message:
+        """The assistant message that sampled ids stand for, cut at the first stop string.
+
+        Tool calls are read where tools were offered; one that cannot be read stays in the text.
+        """
+        text = cut_at_stop(self.text(token_ids), stop)
+        if not tools:
+            return Message("assistant", text)
+        marked = cut_at_stop(self._tokenizer.decode(token_ids, skip_special_tokens=False), stop)
+        parsed = self.tool_calls.parse(marked, tools)
+        if not parsed.calls:
+            return Message("assistant", text)
+        content = parsed.content
+        for token in self._tokenizer.all_special_tokens:
+            content = content.replace(token, "")
+        return Message("assistant", content.strip(), parsed.calls)
 
     def text(self, token_ids: Sequence[int]) -> str:
         """Text of sampled ids, without special tokens."""
         return self._tokenizer.decode(token_ids, skip_special_tokens=True)  # type: ignore[no-any-return]
 
 
-def _for_template(message: Message) -> dict[str, Json]:
-    """The message with the arguments of its calls as objects, not as JSON text: templates write
-    JSON themselves, and would quote it twice."""
-    form = message.as_dict()
-    for call in form.get("tool_calls", ()):
-        with suppress(ValueError):  # a model's own call may be malformed
-            call["function"]["arguments"] = json.loads(call["function"]["arguments"])
-    return form
+def _arguments(text: str) -> Json:
+    """The arguments of a call as a value; text that is no JSON, as a model may write it, stays text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _parts(messages: Sequence[Message], tools: Sequence[Mapping[str, Json]]) -> list[tuple[str, str]]:
     """What must survive rendering: some templates drop tools and tool messages without a word."""
     parts = [(f"the tool {name!r}", name) for tool in tools if (name := _tool_name(tool))]
     for message in messages:
-        for call in _for_template(message).get("tool_calls", ()):
-            name, arguments = call["function"]["name"], call["function"]["arguments"]
+        for call in message.tool_calls:
+            arguments = _arguments(call.arguments)
             names = arguments if isinstance(arguments, Mapping) else ()
-            parts += [(f"a call of {name!r}", name), *((f"an argument of {name!r}", argument) for argument in names)]
+            parts.append((f"a call of {call.name!r}", call.name))
+            parts += [(f"an argument of {call.name!r}", argument) for argument in names]
         if message.role == "tool":
             parts.append(("a tool result", message.content.strip()))
     return parts

@@ -9,7 +9,6 @@ from statistics import fmean
 from strop.errors import ContextOverflow
 from strop.policy.chat import ChatTemplate
 from strop.policy.model import Policy
-from strop.text import cut_at_stop
 from strop.types import Completion, Context, Sampler, SamplingParams, Turn, TurnTokens
 
 
@@ -57,9 +56,8 @@ class LocalCompleter:
         version: int,
         seconds: float,
     ) -> Turn:
-        text = cut_at_stop(self._chat.text(done.token_ids_T), params.stop)
         return Turn(
-            message=self._chat.answer(text, context.tools),
+            message=self._chat.answer(done.token_ids_T, context.tools, params.stop),
             stop_reason=done.stop_reason,
             length=len(done.token_ids_T),
             tokens=TurnTokens(input_ids, done.token_ids_T, done.logprobs_T, forked),

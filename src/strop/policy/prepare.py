@@ -114,6 +114,7 @@ def _fresh_adapter(base: Policy, settings: LoraConfig) -> PeftModel:
     # Not PEFT's own "all-linear": on models with experts it adapts their stacked weights too, and
     # forms the full change of every expert in every forward.
     targets = linear if isinstance(settings.targets, str) else settings.targets
+    _refuse_tied_embeddings(base, targets)
     try:
         model = get_peft_model(base.model, lora_config(settings.r, settings.alpha, targets))
         if missing := _missing_targets(model, targets):
@@ -124,6 +125,21 @@ def _fresh_adapter(base: Policy, settings: LoraConfig) -> PeftModel:
             param="lora.targets",
         ) from error
     return model
+
+
+def _refuse_tied_embeddings(base: Policy, targets: Sequence[str]) -> None:
+    """ModelError when a target is the embeddings, and they are the output head too: what is merged
+    and exported would change the head, which training does not."""
+    embeddings, head = base.base.get_input_embeddings(), base.base.get_output_embeddings()
+    if embeddings.weight is not head.weight:
+        return
+    for name, layer in base.base.named_modules():
+        if layer is embeddings and any(f".{name}".endswith(f".{target}") for target in targets):
+            raise ModelError(
+                f"{base.name}: lora.targets: {name} shares its weights with the output head, which would not be "
+                "trained; name layers inside the model",
+                param="lora.targets",
+            )
 
 
 def _linear_layers(policy: Policy) -> tuple[str, ...]:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from strop.config import RewardConfig
 from strop.errors import RewardError
-from strop.rewards.base import Outcome, RewardFunction
+from strop.rewards.grade_arguments import item_payload, sample_payload
 from strop.rewards.graders.function import load_grader
-from strop.rewards.payload import item_payload, sample_payload
 from strop.rewards.pool import RewardPool
+from strop.rewards.reward_function import Outcome, RewardFunction
 from strop.types import Rollout, Row
 
 

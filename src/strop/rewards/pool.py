@@ -11,12 +11,12 @@ from pathlib import Path
 
 from strop.config import RewardConfig
 from strop.errors import RewardError
-from strop.rewards.base import Outcome
+from strop.rewards.frames import pack
 from strop.rewards.process import Code, Launch, Lost, RewardProcess
 from strop.rewards.redact import Redactor
+from strop.rewards.reward_function import Outcome
 from strop.rewards.sandbox import ProcessGroup, Sandbox, clean_environment, named_variables
 from strop.rewards.scratch import ScratchFolder
-from strop.rewards.wire import pack
 from strop.types import Failure, Json
 
 RETRIED = frozenset({"exception", "crash"})

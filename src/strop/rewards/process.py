@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from strop.rewards.base import Outcome, Value
+from strop.rewards.frames import CAUSES, HEADER, MAX_FRAME, OUT_OF_MEMORY, pack
+from strop.rewards.reward_function import Outcome, Value
 from strop.rewards.sandbox import Command, Sandbox, end_group, kill_group, runner_argv
-from strop.rewards.wire import CAUSES, HEADER, MAX_FRAME, OUT_OF_MEMORY, pack
 from strop.types import Failure, Json
 
 LOAD_TIMEOUT_S = 120.0

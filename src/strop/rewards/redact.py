@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from strop.rewards.base import Outcome
+from strop.rewards.reward_function import Outcome
 from strop.types import Failure
 
 SECRET_CHARS = 6

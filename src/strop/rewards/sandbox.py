@@ -18,7 +18,7 @@ from strop.errors import RewardError
 
 PACKAGE_ROOT = str(Path(__file__).parents[2])
 # The root goes to the end of the path: it must not hide a module of the user's.
-START_RUNNER = "import sys; sys.path.append(sys.argv.pop(1)); from strop.rewards.runner import main; main()"
+START_RUNNER = "import sys; sys.path.append(sys.argv.pop(1)); from strop.rewards.process_main import main; main()"
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Sandbox(Protocol):
 
 
 class ProcessGroup:
-    """A process of its own session and group; it limits itself as its first act (`runner.confine`).
+    """A process of its own session and group; it limits itself as its first act (`process_main.confine`).
 
     This bounds accidents: hangs, crashes, memory, left-over children. It is no wall against
     code that wants to do harm, which can still read files and use the network.

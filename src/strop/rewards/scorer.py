@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from strop.config import RewardConfig
-from strop.rewards.base import Outcome, RewardFunction
 from strop.rewards.load import load_reward
+from strop.rewards.reward_function import Outcome, RewardFunction
 from strop.types import Failure, Reward, Rollout, Row
 
 

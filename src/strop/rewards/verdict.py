@@ -79,7 +79,7 @@ def _number(value: Any, what: str) -> float:
     except OverflowError:
         raise Refused("nan", f"{what} an integer too large for a float") from None
     except Exception as error:
-        raise Refused("type", f"{what} {_shown(value)}, which is no number: {_first_line(error)}") from None
+        raise Refused("type", f"{what} {_shown(value)}, which is not a number: {_first_line(error)}") from None
     if not math.isfinite(number):
         raise Refused("nan", f"{what} {number}; a finite number is expected")
     return number
@@ -125,7 +125,7 @@ def _first_line(error: BaseException) -> str:
     try:
         text = str(error.msg if isinstance(error, SyntaxError) else error)
     except Exception:
-        text = "(its text cannot be made)"
+        text = "(no text)"
     line = text.strip().split("\n", 1)[0]
     return f"{type(error).__name__}: {line}" if line else type(error).__name__
 

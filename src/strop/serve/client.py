@@ -1,174 +1,136 @@
-"""Talking to the model process: many calls over one connection."""
+"""Talking to a model process over its Unix socket."""
 
 from __future__ import annotations
 
-import asyncio
+import json
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
-from strop.errors import Unavailable
-from strop.serve.wire import (
-    Answer,
-    Call,
-    Cancel,
-    ChatRequest,
-    Delta,
-    Done,
-    EngineState,
-    Event,
-    Fault,
-    Finished,
-    Frame,
-    GetState,
-    Load,
-    ModelState,
-    Unload,
-    reachable,
-    read_frame,
-)
+import httpx2
+from pydantic import TypeAdapter
 
-_GONE = Fault(Unavailable.__name__, "the model process has ended; try again in a moment")
+from strop.errors import InvalidRequest, StropError, Unavailable
+from strop.http.errors import error_of
+from strop.serve.socket_path import reachable
+from strop.serve.state import EngineState, ModelState
+
+Json = dict[str, Any]
+
+CHAT = "/v1/chat/completions"
+TEXT = "/v1/completions"
+_MODEL_STATE = TypeAdapter(ModelState)
+_ENGINE_STATE = TypeAdapter(EngineState)
+_CONNECT_S = 10.0
 
 
 class EngineClient:
-    """The model process behind a socket. Connects on first use, and again after a loss.
+    """The model process behind a socket. For one event loop.
 
-    For one event loop. Every call raises the StropError that the process answers with, and
-    Unavailable where it is down or goes down meanwhile.
+    Every call raises the StropError that the process answers with, and Unavailable where the
+    process is down or goes down meanwhile.
     """
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
-        self._connection: _Connection | None = None
-        self._connecting = asyncio.Lock()
-
-    @property
-    def lost(self) -> bool:
-        """Whether the process has hung up, and was not reached since."""
-        return self._connection is not None and self._connection.lost
+        self._open = ExitStack()
+        self._http: httpx2.AsyncClient | None = None
+        self.lost = False
+        """Whether a connection broke, and the process was not reached since."""
 
     async def load(self, name: str, source: str) -> ModelState:
         """Have a model in memory under `name`: a catalogue name, a hub id, or a folder of full
-        weights or an adapter. Loading what is loaded already does nothing."""
-        answer = await self._ask(Load(name, source))
-        assert isinstance(answer, ModelState)
-        return answer
+        weights or an adapter. Does nothing where it is loaded already. Conflict where the name has
+        another source."""
+        return _MODEL_STATE.validate_python(await self.complete("/v1/strop/load", {"name": name, "source": source}))
 
     async def unload(self, name: str) -> None:
-        """Forget a model and free its memory. What it was answering fails with Unavailable."""
-        await self._ask(Unload(name))
+        """Unload a model and free its memory; what it was answering fails with Unavailable."""
+        await self.complete("/v1/strop/unload", {"name": name})
 
     async def state(self) -> EngineState:
         """What is loaded, and how busy it is."""
-        answer = await self._ask(GetState())
-        assert isinstance(answer, EngineState)
-        return answer
+        with self._connection() as http:
+            response = await http.get("/v1/strop/state")
+            _check(response, response.content)
+            return _ENGINE_STATE.validate_json(response.content)
 
-    async def generate(self, request: ChatRequest) -> AsyncGenerator[Event]:
-        """Pieces of all completions as they come, `Done` last. Closing the iterator cancels the rest.
+    async def complete(self, path: str, body: Json) -> Json:
+        """The answer to a request, say to `CHAT` or `TEXT`. Cancelling this cancels the request."""
+        with self._connection() as http:
+            response = await http.post(path, content=_encoded(body), headers=_JSON)
+            _check(response, response.content)
+            found: Json = response.json()
+            return found
 
-        Raises NotFound for a model that is not loaded, InvalidRequest for what it cannot answer.
-        """
-        async with aclosing(self._answers(request)) as answers:
-            async for answer in answers:
-                assert isinstance(answer, Delta | Finished | Done)
-                yield answer
+    async def stream(self, path: str, body: Json) -> AsyncGenerator[Json]:
+        """The chunks of a streamed answer as they come. Closing the iterator cancels the request."""
+        content = _encoded({**body, "stream": True})
+        with self._connection() as http:
+            async with http.stream("POST", path, content=content, headers=_JSON) as response:
+                if response.status_code != 200:
+                    _check(response, await response.aread())
+                async for line in response.aiter_lines():
+                    data = line.removeprefix("data: ")
+                    if data == line:  # a blank line, or a comment
+                        continue
+                    if data == "[DONE]":
+                        return
+                    chunk = json.loads(data)
+                    if "error" in chunk:
+                        raise error_of(500, chunk, {})
+                    yield chunk
+        raise Unavailable(_ENDED)
 
     async def close(self) -> None:
-        """Hang up. Calls under way fail with Unavailable."""
-        if self._connection is not None:
-            await self._connection.close()
-
-    async def _ask(self, call: Call) -> Answer:
-        async with aclosing(self._answers(call)) as answers:
-            return await anext(answers)
-
-    async def _answers(self, call: Call) -> AsyncGenerator[Answer]:
-        """Answers to one call, up to the last."""
-        connection = await self._connected()
-        with connection.stream() as (number, queue):
-            last = False
-            try:
-                await connection.send(Frame(number, call))
-                while not last:
-                    answer = await queue.get()
-                    last = not isinstance(answer, Delta | Finished)
-                    if isinstance(answer, Fault):
-                        raise answer.error()
-                    yield answer
-            finally:
-                if not last:
-                    connection.send_soon(Frame(number, Cancel()))
-
-    async def _connected(self) -> _Connection:
-        async with self._connecting:
-            if self._connection is None or self._connection.lost:
-                self._connection = await _Connection.open(self._socket)
-            return self._connection
-
-
-class _Connection:
-    """One connection, and the calls under way on it."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
-        self._queues: dict[int, asyncio.Queue[Answer]] = {}
-        self._next = 0
-        self.lost = False
-        self._listener = asyncio.create_task(self._listen())
-
-    @classmethod
-    async def open(cls, socket: Path) -> _Connection:
-        """Unavailable where nothing listens."""
-        try:
-            with reachable(socket) as path:
-                return cls(*await asyncio.open_unix_connection(path))
-        except OSError:
-            raise Unavailable("the model process is not running; try again in a moment") from None
+        """Close all connections."""
+        if self._http is not None:
+            await self._http.aclose()
+            self._http = None
+        self._open.close()
 
     @contextmanager
-    def stream(self) -> Iterator[tuple[int, asyncio.Queue[Answer]]]:
-        """A number that no other call has, and where its answers arrive."""
-        self._next += 1
-        number, queue = self._next, asyncio.Queue[Answer]()
-        self._queues[number] = queue
-        if self.lost:
-            queue.put_nowait(_GONE)
+    def _connection(self) -> Iterator[httpx2.AsyncClient]:
+        """The HTTP client; what breaks a connection becomes Unavailable."""
         try:
-            yield number, queue
-        finally:
-            del self._queues[number]
-
-    async def send(self, frame: Frame) -> None:
-        """Write a frame, waiting while the other side is slow to read. A loss shows in the queue."""
-        self._writer.write(frame.encode())
-        try:
-            await self._writer.drain()
-        except ConnectionError:
-            self._lose()
-
-    def send_soon(self, frame: Frame) -> None:
-        """Write a small frame without waiting."""
-        if not self._writer.is_closing():
-            self._writer.write(frame.encode())
-
-    async def close(self) -> None:
-        self._listener.cancel()
-        await asyncio.gather(self._listener, return_exceptions=True)
-
-    async def _listen(self) -> None:
-        try:
-            while (frame := await read_frame(self._reader)) is not None:
-                queue = self._queues.get(frame.stream)
-                if queue is not None:  # else the call was given up meanwhile
-                    queue.put_nowait(frame.body)  # type: ignore[arg-type]
-        finally:
-            self._lose()
-
-    def _lose(self) -> None:
-        if not self.lost:
+            yield self._client()
+        except StropError:  # its answer
+            self.lost = False
+            raise
+        except (httpx2.ConnectError, OSError):
             self.lost = True
-            self._writer.close()
-            for queue in self._queues.values():
-                queue.put_nowait(_GONE)
+            raise Unavailable("the model process is not running; try again in a moment") from None
+        except httpx2.TransportError:
+            self.lost = True
+            raise Unavailable(_ENDED) from None
+        else:
+            self.lost = False
+
+    def _client(self) -> httpx2.AsyncClient:
+        if self._http is None:
+            transport = httpx2.AsyncHTTPTransport(
+                uds=self._open.enter_context(reachable(self._socket)),
+                # A connection for each request: one kept alive may be closed by the other side just
+                # then, which looks as if the process had ended.
+                limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
+            )
+            timeout = httpx2.Timeout(None, connect=_CONNECT_S)
+            self._http = httpx2.AsyncClient(transport=transport, base_url="http://models", timeout=timeout)
+        return self._http
+
+
+_JSON = {"content-type": "application/json"}
+_ENDED = "the model process has ended; try again in a moment"
+
+
+def _encoded(body: Json) -> bytes:
+    try:
+        return json.dumps(body, ensure_ascii=False).encode()
+    except ValueError as error:  # half a character has no bytes
+        raise InvalidRequest(f"the request cannot be sent to the model: {error}") from None
+
+
+def _check(response: httpx2.Response, content: bytes) -> None:
+    if response.status_code != 200:
+        raise error_of(response.status_code, content, response.headers)

@@ -1,8 +1,8 @@
-"""The models of a process: loaded and forgotten under names, all of them answering at once.
+"""The models of a process: loaded and unloaded by name, all of them answering at once.
 
-One thread decodes for all models, another one loads; the event loop turns ids into text. An
-error costs the request that it belongs to. What no request is to blame for ends the process,
-and whoever started it starts it again.
+One thread decodes for all models and another one loads; the event loop turns ids into text. An
+error fails the request that caused it. An error that no request caused ends the process, and
+its supervisor starts it again.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ from strop.policy.engine import Engine, Limits
 from strop.policy.engine_thread import EngineThread, Progress, Ticket
 from strop.policy.fetch import Say
 from strop.policy.model import pick_device
+from strop.policy.tool_calls import ToolCallFormat
+from strop.serve.called import CallText
+from strop.serve.generate import Conversation, Event, GenerateRequest
 from strop.serve.generation import Generation, sampling_params
 from strop.serve.model_cache import Model, ModelCache
-from strop.serve.prompts import prompt_ids
+from strop.serve.prompts import call_format, prompt_ids
+from strop.serve.state import EngineState, ModelState
 from strop.serve.vocabulary import Vocabulary
-from strop.serve.wire import ChatRequest, EngineState, Event, ModelState
 
 # Prompts that are prefilled together: what is in flight waits for that long.
 _PREFILL_TOKENS = 2048
@@ -38,12 +41,12 @@ _PATIENCE_S = 2.0
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """How a model process was told to behave."""
+    """Settings of a model process."""
 
     max_concurrent: int = 16
     """Completions of one model that are decoded at the same time."""
     max_queue: int = 256
-    """Completions of one model that may wait; what is over is refused."""
+    """Completions of one model that may wait; more are refused."""
     memory_bytes: int | None = None
     """For weights, keys and values; by default most of what the device has."""
     device: str = "auto"
@@ -56,6 +59,23 @@ class _Served:
         self.name, self.source, self.model, self.engine = name, source, model, engine
         self.vocabulary = Vocabulary(model.policy.tokenizer)
         self.unfinished = 0
+        self._calls: ToolCallFormat | None = None
+
+    def generation(self, request: GenerateRequest, prompt_ids: tuple[int, ...]) -> Generation:
+        """The events of a request, tool calls read where the request offers tools."""
+        tools = request.prompt.tools if isinstance(request.prompt, Conversation) else ()
+        policy = self.model.policy
+        if not tools:
+            return Generation(request, prompt_ids, policy.decode, self.vocabulary)
+        calls = self._calls = self._calls or call_format(policy.tokenizer)
+        special = self.vocabulary.special
+        return Generation(
+            request,
+            prompt_ids,
+            lambda ids: str(policy.tokenizer.decode(ids, skip_special_tokens=False)),
+            self.vocabulary,
+            lambda: CallText(calls, tools, special),
+        )
 
     def state(self) -> ModelState:
         return ModelState(
@@ -74,8 +94,8 @@ class ModelHost:
     """All models of a process. For its event loop."""
 
     def __init__(self, settings: EngineSettings, on_failure: Callable[[Exception], None], say: Say) -> None:
-        """`on_failure` hears, in another thread, of an error that this process cannot go on after;
-        `say` of what takes long."""
+        """`on_failure` is called, in another thread, with an error that this process cannot go on after;
+        `say` with news of what takes long."""
         self._settings = settings
         self._cache = ModelCache(pick_device(settings.device), settings.memory_bytes, say)
         self._thread = EngineThread(on_failure)
@@ -113,7 +133,7 @@ class ModelHost:
         memory = self._cache.memory_bytes + sum(model.cache_bytes for model in models)
         return EngineState(models, memory, self._cache.memory_limit, str(self._cache.device))
 
-    async def generate(self, request: ChatRequest) -> AsyncGenerator[Event]:
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Event]:
         """Answer a request. Closing the iterator frees its rows before the next step.
 
         Raises NotFound, InvalidRequest, Unavailable for a full queue, and what the model fails with.
@@ -130,7 +150,7 @@ class ModelHost:
             with suppress(RuntimeError):  # the loop has been closed
                 loop.call_soon_threadsafe(news.put_nowait, progress)
 
-        generation = Generation(request, len(ids), served.model.policy.decode, served.vocabulary)
+        generation = served.generation(request, ids)
         ticket = Ticket(served.engine, ids, request.n, params, report)
         self._thread.submit([ticket])
         served.unfinished += (left := request.n)

@@ -1,4 +1,4 @@
-"""One chat request at work: what is drawn for it, and the events that its client gets."""
+"""One request at work: how to sample for it, and the events that answer it."""
 
 from __future__ import annotations
 
@@ -8,34 +8,41 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from strop.errors import InvalidRequest, Unavailable
+from strop.errors import ContextOverflow, InvalidRequest, Unavailable
 from strop.policy.engine_thread import Drawn, Progress
-from strop.serve.transcript import Piece, Transcript
+from strop.serve.bodies import MAX_COUNT, MAX_TOP_LOGPROBS
+from strop.serve.called import CallText
+from strop.serve.generate import Conversation, Delta, Done, Event, Finished, FinishReason, GenerateRequest, Started
+from strop.serve.transcript import Transcript
 from strop.serve.vocabulary import Vocabulary
-from strop.serve.wire import MAX_COUNT, MAX_TOP_LOGPROBS, ChatRequest, Delta, Done, Event, Finished
-from strop.types import SamplingParams, StopReason
+from strop.types import SamplingParams, StopReason, ToolCall
+
+Decode = Callable[[Sequence[int]], str]
+"""The text of ids, U+FFFD for bytes that are no character."""
 
 # Where neither the request nor the model names a limit.
 _DEFAULT_TOKENS = 4096
 _MAX_TEMPERATURE = 2.0
 
 
-def sampling_params(request: ChatRequest, prompt_tokens: int, positions: int | None, room: int) -> SamplingParams:
+def sampling_params(request: GenerateRequest, prompt_tokens: int, positions: int | None, room: int) -> SamplingParams:
     """How to draw what is asked for.
 
     `positions` is how long prompt and completion may be together, `room` how many tokens of
-    keys and values memory has place for. Raises InvalidRequest, naming the numbers.
+    keys and values memory has place for. Raises ContextOverflow for a prompt
+    that leaves too little room, InvalidRequest for values out of bounds.
     """
     for param, allowed, rule in _rules(request):
         if not allowed:
             raise InvalidRequest(f"{param}: {getattr(request, param)}; {rule}", param=param)
+    field = "messages have" if isinstance(request.prompt, Conversation) else "prompt has"
     for limit, what in ((positions, "positions"), (room, "tokens of memory")):
         if limit is not None and prompt_tokens + (request.max_tokens or 1) > limit:
             asked = f"{request.max_tokens} may follow" if request.max_tokens else "at least one must follow"
-            raise InvalidRequest(
-                f"{request.model} has {limit} {what}, but the messages have {prompt_tokens} tokens and {asked}; "
-                "send fewer or shorter messages, or ask for fewer tokens",
-                param="messages",
+            raise ContextOverflow(
+                f"{request.model} has {limit} {what}, but the {field} {prompt_tokens} tokens and {asked}; "
+                "shorten the prompt, or ask for fewer tokens",
+                param=field.split()[0],
             )
     left = [limit - prompt_tokens for limit in (positions or prompt_tokens + _DEFAULT_TOKENS, room)]
     return SamplingParams(
@@ -48,8 +55,8 @@ def sampling_params(request: ChatRequest, prompt_tokens: int, positions: int | N
     )
 
 
-def _rules(request: ChatRequest) -> Sequence[tuple[str, bool, str]]:
-    """What is wrong with a value, whatever the model."""
+def _rules(request: GenerateRequest) -> Sequence[tuple[str, bool, str]]:
+    """Limits that hold for every model."""
     return (
         ("n", 1 <= request.n <= MAX_COUNT, f"from 1 to {MAX_COUNT} completions"),
         ("max_tokens", request.max_tokens is None or request.max_tokens >= 1, "at least 1"),
@@ -61,47 +68,96 @@ def _rules(request: ChatRequest) -> Sequence[tuple[str, bool, str]]:
 
 
 class Generation:
-    """Turns what the sampler draws into events."""
+    """Turns what the engine draws into events."""
 
     def __init__(
         self,
-        request: ChatRequest,
-        prompt_tokens: int,
-        decode: Callable[[Sequence[int]], str],
+        request: GenerateRequest,
+        prompt_ids: tuple[int, ...],
+        decode: Decode,
         vocabulary: Vocabulary,
+        new_calls: Callable[[], CallText] | None = None,
     ) -> None:
-        self._request = request
-        self._prompt_tokens = prompt_tokens
-        self._vocabulary = vocabulary
-        self._transcripts = [Transcript(decode, request.stop) for _ in range(request.n)]
-        self._unsent: list[deque[Drawn]] = [deque() for _ in range(request.n)]
-        self._counts = [0] * request.n
-        self.unfinished = request.n
+        """With `new_calls`, `decode` keeps special tokens and tool calls are taken out of the text."""
+        self._prompt_ids = prompt_ids
+        self._completions = [
+            _Completing(request, decode, vocabulary, new_calls() if new_calls else None) for _ in range(request.n)
+        ]
+        self._started = False
+
+    @property
+    def unfinished(self) -> int:
         """Completions that have not ended."""
+        return sum(not completing.ended for completing in self._completions)
 
     def events(self, progress: Progress) -> Iterator[Event]:
-        """What the client gets to see of a step; `Done` with the last completion. Raises its error."""
+        """The events of a step; `Done` with the last completion. Raises the error of the request."""
         if progress.error is not None:
             raise _for_clients(progress.error)
+        if not self._started:
+            self._started = True
+            yield Started(self._prompt_ids)
         for drawn in progress.drawn:
-            self._counts[drawn.index] += 1
-            self._transcripts[drawn.index].add(drawn.id)
-            self._unsent[drawn.index].append(drawn)
+            self._completions[drawn.index].add(drawn)
         for index in sorted({drawn.index for drawn in progress.drawn}):
-            yield from self._delta(index, self._transcripts[index].piece())
+            yield from self._completions[index].delta(index)
         for index, reason in progress.ended:
-            yield from self._delta(index, self._transcripts[index].rest())
-            yield Finished(index, "length" if reason is StopReason.LENGTH else "stop", self._counts[index])
-            self.unfinished -= 1
+            yield from self._completions[index].end(index, reason)
         if not self.unfinished:
-            yield Done(self._prompt_tokens, sum(self._counts))
+            yield Done(len(self._prompt_ids), sum(completing.count for completing in self._completions))
 
-    def _delta(self, index: int, piece: Piece) -> Iterator[Delta]:
-        drawn = [self._unsent[index].popleft() for _ in range(piece.tokens)]
+
+class _Completing:
+    """One completion while it grows."""
+
+    def __init__(
+        self, request: GenerateRequest, decode: Decode, vocabulary: Vocabulary, calls: CallText | None
+    ) -> None:
+        self._request = request
+        self._vocabulary = vocabulary
+        self._calls = calls
+        self._transcript = Transcript(decode, request.stop)
+        self._unsent: deque[Drawn] = deque()
+        self._told = 0
+        self.count = 0
+        """Tokens drawn so far."""
+        self.ended = False
+
+    def add(self, drawn: Drawn) -> None:
+        self.count += 1
+        self._transcript.add(drawn.id)
+        self._unsent.append(drawn)
+
+    def delta(self, index: int) -> Iterator[Delta]:
+        """What can be sent of the completion now."""
+        piece = self._transcript.piece()
+        text = piece.text if self._calls is None else self._calls.add(piece.text)
+        yield from self._delta(index, text, piece.tokens)
+
+    def end(self, index: int, stop_reason: StopReason) -> Iterator[Event]:
+        """What is left to send, and how the completion ended."""
+        piece = self._transcript.rest()
+        reason: FinishReason = "length" if stop_reason is StopReason.LENGTH else "stop"
+        text, content = piece.text, None
+        calls: tuple[ToolCall, ...] = ()
+        if self._calls is not None:
+            begun = self._calls.add(piece.text)
+            rest, content, calls = self._calls.end()
+            text = begun + rest
+        yield from self._delta(index, text, piece.tokens)
+        self.ended = True
+        yield Finished(index, "tool_calls" if calls else reason, self.count, calls, content if calls else None)
+
+    def _delta(self, index: int, text: str, tokens_out: int) -> Iterator[Delta]:
+        # Exact ids do not wait for their text: some tokens have none.
+        count = len(self._unsent) if self._request.token_ids else tokens_out
+        drawn = [self._unsent.popleft() for _ in range(count)]
+        ids = tuple(token.id for token in drawn) if self._request.token_ids else ()
         shown = drawn if self._request.logprobs else []
         tokens = tuple(self._vocabulary.token(token.id, token.logprob, token.alternatives) for token in shown)
-        if piece.text or tokens:
-            yield Delta(index, piece.text, tokens)
+        if text or tokens or ids:
+            told, self._told = self._told, self.count
+            yield Delta(index, text, tokens, ids, self.count - told)
 
 
 def _for_clients(error: Exception) -> Exception:

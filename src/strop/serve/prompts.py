@@ -1,74 +1,58 @@
-"""From a chat request to the ids of its prompt."""
+"""The token ids of a prompt."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
 from strop.errors import DataError, InvalidRequest
 from strop.policy.chat import ChatTemplate
-from strop.serve.wire import ChatRequest
-from strop.types import Json, Message, ToolCall
+from strop.policy.tool_calls import ToolCallFormat, find_format
+from strop.serve.generate import Conversation, GenerateRequest
 
 # Arguments of the call that renders a template: no options of a template itself.
 _RESERVED = frozenset(inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters) | {"messages"}
-_ROLES: Mapping[str, str] = {
-    "developer": "system",
-    "system": "system",
-    "user": "user",
-    "assistant": "assistant",
-    "tool": "tool",
-}
 
 
-def prompt_ids(request: ChatRequest, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
-    """Ids of the conversation, up to where the answer begins.
+def prompt_ids(request: GenerateRequest, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+    """Ids of the prompt, up to where the answer begins.
 
-    Raises InvalidRequest for messages that cannot be read, and where the model's template
-    refuses them or drops a part.
+    Raises InvalidRequest where the model's template refuses the messages or drops a part, and for
+    ids that the tokenizer does not have.
     """
-    if not request.messages:
-        raise InvalidRequest("messages: none; a conversation needs at least one", param="messages")
-    if reserved := sorted(_RESERVED & request.template.keys()):
-        raise InvalidRequest(f"template: {reserved[0]} is no option of a chat template", param="template")
-    messages = [_message(form, f"messages[{index}]") for index, form in enumerate(request.messages)]
-    chat = ChatTemplate(tokenizer, request.model, request.template)
+    prompt = request.prompt
+    if isinstance(prompt, Conversation):
+        return _rendered(prompt, request.model, tokenizer)
+    ids = tuple(tokenizer(prompt)["input_ids"]) if isinstance(prompt, str) else prompt
+    if not ids:
+        raise InvalidRequest("prompt: no tokens; a completion needs at least one before it", param="prompt")
+    if unknown := [number for number in ids if not 0 <= number < len(tokenizer)]:
+        raise InvalidRequest(f"prompt: {unknown[0]} is no token id of {request.model}", param="prompt")
+    return ids
+
+
+def _rendered(prompt: Conversation, model: str, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+    if reserved := sorted(_RESERVED & prompt.template.keys()):
+        message = f"chat_template_kwargs: {reserved[0]} is no option of a chat template"
+        raise InvalidRequest(message, param="chat_template_kwargs")
+    options = (
+        dict(prompt.template) if prompt.add_generation_prompt else {**prompt.template, "add_generation_prompt": False}
+    )
+    chat = ChatTemplate(tokenizer, model, options)
     try:
-        return chat.ids_of(messages, request.tools, "messages")
+        return chat.ids_of(prompt.messages, prompt.tools, "messages")
     except DataError as error:
         raise InvalidRequest(error.message, param="messages") from error
 
 
-def _message(form: Mapping[str, Json], place: str) -> Message:
-    given = form.get("role")
-    role = _ROLES.get(given) if isinstance(given, str) else None
-    if role is None:
-        raise InvalidRequest(f"{place}.role: {given!r}; expected one of {', '.join(_ROLES)}", param=place)
-    calls = [_call(call, f"{place}.tool_calls[{index}]") for index, call in enumerate(form.get("tool_calls") or ())]
-    content = _text(form.get("content"), f"{place}.content")
-    return Message(role, content, tuple(calls), form.get("tool_call_id"), form.get("name"))
+def call_format(tokenizer: PreTrainedTokenizerBase) -> ToolCallFormat:
+    """How a model writes tool calls, found from its chat template."""
 
+    def render(messages: list[dict[str, Any]], tools: list[dict[str, Any]], begin_answer: bool) -> str:
+        return str(
+            tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=begin_answer, tokenize=False)
+        )
 
-def _text(content: Json, place: str) -> str:
-    """Text, nothing, or the text of several parts."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    parts = content if isinstance(content, Sequence) else [content]
-    texts = []
-    for index, part in enumerate(parts):
-        text = part.get("text") if isinstance(part, Mapping) else None
-        if not isinstance(text, str):
-            raise InvalidRequest(f"{place}[{index}]: only text is supported", param=place)
-        texts.append(text)
-    return "".join(texts)
-
-
-def _call(call: Json, place: str) -> ToolCall:
-    try:
-        function = call["function"]
-        return ToolCall(str(call.get("id", "")), str(function["name"]), str(function["arguments"]))
-    except (KeyError, TypeError, AttributeError):
-        message = f'{place}: expected {{"id", "type": "function", "function": {{"name", "arguments"}}}}'
-        raise InvalidRequest(message, param=place) from None
+    return find_format(render)

@@ -1,8 +1,8 @@
-"""The model process as the server sees it: started when a model is first wanted, and again when it dies.
+"""Supervision of the model process: started when a model is first wanted, and again when it dies.
 
-The process ends with the server: the kernel sees to it, and where it does not, the process
-looks itself. What was loaded is loaded again after a crash; what it was answering fails with
-Unavailable, since half an answer cannot be gone on with.
+The process ends with the server: the kernel kills it, and where the kernel cannot, it watches
+its parent itself. After a crash, the models that were loaded are loaded again; requests under
+way fail with Unavailable, since half an answer cannot be continued.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Literal
 
 from strop.errors import StropError, Unavailable
-from strop.serve.client import EngineClient
-from strop.serve.wire import ChatRequest, EngineState, Event, ModelState
+from strop.serve.client import EngineClient, Json
+from strop.serve.state import EngineState, ModelState
 
-_WORKER = (sys.executable, "-m", "strop.worker")
+_WORKER = (sys.executable, "-m", "strop.worker.serving")
 _POLL_S = 0.05
 _PATIENCE_S = 120.0  # torch alone takes seconds to import
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 30.0
-_STABLE_S = 60.0  # who lived so long did not fail at the start
+_STABLE_S = 60.0  # a process that lived so long did not fail at its start
 _GRACE_S = 5.0
 _MANY_FAILURES = 4
 _LOG_BYTES = 10 * 2**20
@@ -36,7 +36,7 @@ _LOG_BYTES = 10 * 2**20
 
 @dataclass(frozen=True)
 class EngineHealth:
-    """What is with the process."""
+    """State of the process."""
 
     state: Literal["idle", "starting", "running", "restarting"]
     """Idle: no model was wanted yet."""
@@ -47,16 +47,16 @@ class EngineHealth:
 
 
 class EngineProcess:
-    """Keeps one model process. For one event loop, in a thread that lives as long as the server."""
+    """Keeps one model process running. For one event loop, in a thread that lives as long as the server."""
 
     def __init__(
         self, socket: Path, log_file: Path, options: Sequence[str] = (), worker: Sequence[str] = _WORKER
     ) -> None:
-        """`options` go to `python -m strop.worker serve`; its output goes to the end of `log_file`."""
+        """`options` go to `python -m strop.worker.serving`; its output goes to the end of `log_file`."""
         self.client = EngineClient(socket)
         self._socket = socket
         self._log_file = log_file
-        self._command = (*worker, "serve", str(socket), "--parent", str(os.getpid()), *options)
+        self._command = (*worker, str(socket), "--parent", str(os.getpid()), *options)
         self._models: dict[str, str] = {}  # what is to be loaded: name to source
         self._present: set[str] = set()  # of those, what this process has
         self._process: Process | None = None
@@ -67,7 +67,7 @@ class EngineProcess:
 
     @property
     def health(self) -> EngineHealth:
-        """What is with the process."""
+        """State of the process."""
         state: Literal["idle", "starting", "running", "restarting"] = "idle"
         if self._needed.is_set():
             state = "running" if self._up.is_set() else "restarting" if self._restarts else "starting"
@@ -121,14 +121,22 @@ class EngineProcess:
             return await self.client.state()
         return None
 
-    async def generate(self, request: ChatRequest) -> AsyncGenerator[Event]:
-        """Answer a request: see `EngineClient.generate`. Waits for a model that is being loaded again."""
+    async def complete(self, path: str, body: Json) -> Json:
+        """The answer to a request: see `EngineClient.complete`. Waits for a model that is being loaded again."""
+        await self._ready(body["model"])
+        return await self.client.complete(path, body)
+
+    async def stream(self, path: str, body: Json) -> AsyncGenerator[Json]:
+        """The chunks of an answer: see `EngineClient.stream`. Waits for a model that is being loaded again."""
+        await self._ready(body["model"])
+        async with aclosing(self.client.stream(path, body)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def _ready(self, model: str) -> None:
         await self._noticed()
-        if request.model in self._models and request.model not in self._present:
-            await self.load(request.model, self._models[request.model])
-        async with aclosing(self.client.generate(request)) as events:
-            async for event in events:
-                yield event
+        if model in self._models and model not in self._present:
+            await self.load(model, self._models[model])
 
     async def _noticed(self) -> None:
         """A connection that is lost tells of the end of the process a little before the system does."""

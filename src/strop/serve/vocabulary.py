@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from strop.serve.wire import Alternative, Token
+from strop.serve.generate import Alternative, Token
 
 # Log-probability of a token that cannot be drawn: JSON has no minus infinity.
 _IMPOSSIBLE = -9999.0
@@ -32,6 +33,11 @@ class Vocabulary:
     def _described(self, id: int, logprob: float) -> tuple[str, int, float, tuple[int, ...]]:
         own = self.bytes_of(id)
         return own.decode("utf-8", "replace"), id, max(logprob, _IMPOSSIBLE), tuple(own)
+
+    @property
+    def special(self) -> Sequence[str]:
+        """The special tokens as text: what is left out of an answer."""
+        return [str(token) for token in self._tokenizer.added_tokens_decoder.values() if token.special]
 
     def bytes_of(self, id: int) -> bytes:
         """What a token stands for; nothing for an id that the tokenizer does not use."""

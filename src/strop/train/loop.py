@@ -150,7 +150,7 @@ class Trainer:
 
     def _advantages(self, groups: Sequence[Group]) -> list[list[float]]:
         """One list a group; a group with a failure has none and takes no part in the scale."""
-        scale = ADVANTAGES[self.config.train.advantage_scale]
+        scale = ADVANTAGES[self.config.advantage_scale]
         scored = iter(scale([group.rewards_G for group in groups if group.failure is None]))
         return [[] if group.failure else next(scored) for group in groups]
 

@@ -43,7 +43,8 @@ class MasterAdamW:
             self._masters = [nn.Parameter(weight.detach().clone()) for weight in self._computing]
             cast_parameters(policy.model, compute_dtype)
             policy.refresh()
-        self._adamw = torch.optim.AdamW(self._masters, lr=0.0, weight_decay=weight_decay, fused=True)
+        self._weight_decay = weight_decay
+        self._adamw = torch.optim.AdamW(self._masters, lr=0.0, weight_decay=0.0, fused=True)
 
     @property
     def has_copy(self) -> bool:
@@ -77,6 +78,7 @@ class MasterAdamW:
         if math.isfinite(norm) and norm > 0:
             for group in self._adamw.param_groups:
                 group["lr"] = learning_rate
+            self._decay(learning_rate)
             self._adamw.step()
             self._updates += 1
             if not last:
@@ -111,6 +113,14 @@ class MasterAdamW:
         self._adamw.load_state_dict(state["adamw"])
         self._updates = state["updates"]
         self.settle()
+
+    @torch.no_grad()
+    def _decay(self, learning_rate: float) -> None:
+        """AdamW's decoupled weight decay, of matrices only: norms and biases are no weights to shrink."""
+        if self._weight_decay:
+            for master in self._masters:
+                if master.ndim > 1:
+                    master.mul_(1 - learning_rate * self._weight_decay)
 
     def _spread(self) -> None:
         """Let the model compute with the masters' new values."""

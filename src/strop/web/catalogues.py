@@ -16,7 +16,7 @@ from strop.api.strop.datasets import (
     list_datasets,
     list_samples,
 )
-from strop.data.samples.catalogue import SAMPLES, Split, find_sample
+from strop.data.samples.sample_sets import SAMPLES, Split, find_sample
 from strop.errors import Conflict
 from strop.store.names import MAX_NAME
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from strop.api.openai.creation import create_job
 from strop.api.openai.requests import JobRequest
 from strop.api.services import Services
-from strop.data.samples.catalogue import Split, find_sample
+from strop.data.samples.sample_sets import Split, find_sample
 from strop.jobs.job import Job
 from strop.rewards.presets.index import find_preset
 

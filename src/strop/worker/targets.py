@@ -19,9 +19,9 @@ from strop.policy.engine import Engine
 from strop.policy.sampler import LocalSampler
 from strop.rollout import Player
 from strop.serve.client import EngineClient
+from strop.serve.completer import DeployedCompleter
 from strop.types import Completer, Row
 from strop.worker.data import fitting
-from strop.worker.deployed import DeployedCompleter
 from strop.worker.models import load_model
 
 Say = Callable[[str], None]

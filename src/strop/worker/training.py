@@ -31,7 +31,7 @@ from strop.store.checkpoints import Checkpoint, CheckpointStore
 from strop.store.files import write_json
 from strop.store.recorder import RunRecorder
 from strop.store.rundir import FailureCode, RunDir, RunState
-from strop.train.learner import GrpoLearner
+from strop.train.grpo import GrpoLearner
 from strop.train.loop import Ending, Trainer, Validate
 from strop.train.schedule import peak_rate
 from strop.types import Recorder

@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ from openai import OpenAI
 
 from served import connected, services
 from strop.errors import NotFound, Unavailable
-from strop.serve.wire import Alternative, ChatRequest, Delta, Done, Event, Finished, Token
+from strop.serve.answers import Answer
+from strop.serve.bodies import ChatBody
+from strop.serve.generate import Alternative, Delta, Done, Event, Finished, GenerateRequest, Started, Token
+from strop.types import ToolCall
 
 HI = [{"role": "user", "content": "Hi"}]
 
@@ -27,11 +31,23 @@ class FakeDeployments:
     def __init__(self, *script: Event | Exception | None) -> None:
         self.script = script
         """None waits until the request is cancelled."""
-        self.asked: list[ChatRequest] = []
+        self.asked: list[dict[str, Any]] = []
         self.cancelled = threading.Event()
 
-    async def generate(self, request: ChatRequest) -> AsyncGenerator[Event]:
-        self.asked.append(request)
+    async def chat(self, body: dict[str, Any]) -> dict[str, Any]:
+        request = ChatBody.model_validate(body).request()
+        return await Answer(request).whole(self._events(body, request))
+
+    async def chat_stream(self, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any]]:
+        request = ChatBody.model_validate(body).request()
+        answer = Answer(request, usage=True, continuous=True)
+        async with aclosing(self._events(body, request)) as events:
+            async for event in events:
+                for chunk in answer.chunks(event):
+                    yield chunk
+
+    async def _events(self, body: dict[str, Any], request: GenerateRequest) -> AsyncGenerator[Event]:
+        self.asked.append(body)
         try:
             for event in self.script or tuple(_hello(request)):
                 if isinstance(event, Exception):
@@ -45,11 +61,12 @@ class FakeDeployments:
             raise
 
 
-def _hello(request: ChatRequest) -> Iterator[Event]:
+def _hello(request: GenerateRequest) -> Iterator[Event]:
+    yield Started(tuple(range(5)))
     for text in ("Hello ", "world"):
         token = Token(text, 7, -0.5, tuple(text.encode()), (Alternative(text, 7, -0.5, tuple(text.encode())),))
         for index in range(request.n):
-            yield Delta(index, text, (token,) if request.logprobs else ())
+            yield Delta(index, text, (token,) if request.logprobs else (), drawn=1)
     for index in range(request.n):
         yield Finished(index, "stop", 2)
     yield Done(5, 2 * request.n)
@@ -110,45 +127,21 @@ def test_every_option_reaches_the_model(client: OpenAI, model: FakeDeployments) 
         extra_body={"chat_template_kwargs": {"enable_thinking": False}},
     )
     (asked,) = model.asked
-    assert (asked.model, asked.n, asked.seed, asked.temperature, asked.top_p) == ("tiny", 3, 11, 0.5, 0.9)
-    assert (asked.stop, asked.max_tokens, asked.logprobs, asked.top_logprobs) == (("a", "b"), 9, True, 2)
-    assert (asked.tools, asked.template) == ((tool,), {"enable_thinking": False})
-
-
-def test_what_is_not_said_has_openais_defaults(client: OpenAI, model: FakeDeployments) -> None:
-    create(client, stop=None, seed=None, max_tokens=4, tool_choice="none", tools=[], response_format={"type": "text"})
-    (asked,) = model.asked
-    assert (asked.n, asked.seed, asked.temperature, asked.top_p, asked.stop) == (1, None, 1.0, 1.0, ())
-    assert (asked.max_tokens, asked.logprobs, asked.tools, asked.template) == (4, False, (), {})
-
-
-def test_messages_are_brought_into_one_form(client: OpenAI, model: FakeDeployments) -> None:
-    call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{}"}}
-    create(
-        client,
-        messages=[
-            {"role": "developer", "content": "Be brief."},
-            {"role": "user", "content": [{"type": "text", "text": "1 "}, {"type": "text", "text": "+ 1"}]},
-            {"role": "assistant", "content": None, "tool_calls": [call], "refusal": None, "annotations": []},
-            {"role": "tool", "tool_call_id": "c1", "content": "2"},
-        ],
-    )
-    assert model.asked[0].messages == (
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "1 + 1"},
-        {"role": "assistant", "content": "", "tool_calls": [call]},
-        {"role": "tool", "content": "2", "tool_call_id": "c1"},
-    )
-
-
-@pytest.mark.parametrize(
-    ("effort", "thinks"), [("none", False), ("minimal", False), ("low", False), ("medium", True), ("xhigh", True)]
-)
-def test_reasoning_effort_becomes_options_of_the_template(
-    client: OpenAI, model: FakeDeployments, effort: str, thinks: bool
-) -> None:
-    create(client, reasoning_effort=effort)
-    assert model.asked[0].template == {"reasoning_effort": effort, "enable_thinking": thinks}
+    assert asked == {
+        "model": "tiny",
+        "messages": HI,
+        "n": 3,
+        "seed": 11,
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "stop": ["a", "b"],
+        "max_completion_tokens": 9,
+        "logprobs": True,
+        "top_logprobs": 2,
+        "tools": [tool],
+        "user": "u",
+        "chat_template_kwargs": {"enable_thinking": False},
+    }
 
 
 def test_several_answers_keep_their_order_and_their_tokens(client: OpenAI) -> None:
@@ -184,6 +177,19 @@ def test_a_stream_has_tokens_where_they_were_asked_for(client: OpenAI) -> None:
     chunks = list(create(client, stream=True, logprobs=True))
     tokens = [choice.logprobs.content[0].token for chunk in chunks for choice in chunk.choices if choice.logprobs]
     assert tokens == ["Hello ", "world"]
+
+
+def test_tool_calls_reach_the_client_whole_and_streamed(tmp_path: Path) -> None:
+    call = ToolCall("c1", "add", '{"a": 1}')
+    script = (Started((1,)), Delta(0, "I add: ", drawn=9), Finished(0, "tool_calls", 9, (call,), "I add:"), Done(1, 9))
+    with services(tmp_path, deployments=FakeDeployments(*script)) as given, connected(given) as client:
+        (choice,) = create(client).choices
+        streamed = [chunk.choices[0] for chunk in create(client, stream=True)]
+    assert (choice.finish_reason, choice.message.content) == ("tool_calls", "I add:")
+    assert [found.model_dump(exclude_unset=True) for found in choice.message.tool_calls] == [call.as_dict()]
+    assert streamed[-1].finish_reason == "tool_calls"
+    (found,) = streamed[-1].delta.tool_calls
+    assert (found.index, found.id, found.function.name, found.function.arguments) == (0, "c1", "add", '{"a": 1}')
 
 
 def test_the_stream_on_the_wire_is_openais(client: OpenAI) -> None:
@@ -224,7 +230,7 @@ def test_an_error_before_the_first_piece_has_its_own_status(
     [(Unavailable("the model process has ended"), "the model process has ended"), (ZeroDivisionError(), "its log")],
 )
 def test_an_error_in_mid_stream_reaches_the_client(tmp_path: Path, error: Exception, message: str) -> None:
-    model = FakeDeployments(Delta(0, "Hel"), error)
+    model = FakeDeployments(Started((1,)), Delta(0, "Hel"), error)
     with services(tmp_path, deployments=model) as given, connected(given) as client:
         stream = create(client, stream=True)
         with pytest.raises(openai.APIError, match=message):
@@ -232,7 +238,7 @@ def test_an_error_in_mid_stream_reaches_the_client(tmp_path: Path, error: Except
 
 
 def test_a_client_that_goes_away_in_mid_stream_cancels_the_answer(tmp_path: Path) -> None:
-    model = FakeDeployments(Delta(0, "Hel"), None)
+    model = FakeDeployments(Started((1,)), Delta(0, "Hel"), None)
     with services(tmp_path, deployments=model) as given, connected(given) as client:
         stream = create(client, stream=True)
         next(stream)

@@ -323,6 +323,7 @@ def test_other_methods_are_refused(method: Any, param: str) -> None:
         ),
         ({"strop": {"train": {"batchsize": 3}}}, "strop.train.batchsize", "did you mean 'batch_size'?"),
         ({"strop": {"sampling": {"temperature": 0}}}, "strop.sampling.temperature", "greater than 0"),
+        ({"strop": {"environment": {"name": "chess"}}}, "strop.environment.name", "known are single_turn"),
         ({"strop": {"rewards": [{"name": "a"}]}}, "strop.rewards[0]", "found none of them"),
         ({"strop": {"rewards": [{"name": "a", "python": "def"}]}}, "strop.rewards[0].python", "no Python code"),
         ({"strop": {"rewards": [{"name": "a", "python": "x = 1"}]}}, "strop.rewards[0].function", "no function"),

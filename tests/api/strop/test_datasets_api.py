@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from models import save_tiny_model
 from strop.api.services import Services
-from strop.data.samples.catalogue import SAMPLES
+from strop.data.samples.sample_sets import SAMPLES
 from strop.store.tables import jobs
 
 

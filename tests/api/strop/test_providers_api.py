@@ -39,7 +39,7 @@ def test_a_key_that_is_missing_or_refused_is_told(client: TestClient, server: Se
     assert missing.status_code == 400
     assert "no secret of this server is called NO_SUCH_KEY" in missing.json()["error"]["message"]
     assert refused.status_code == 400
-    assert "401: it refuses " in refused.json()["error"]["message"]
+    assert "401: the server refuses " in refused.json()["error"]["message"]
     assert "rosebud" not in refused.text
 
 

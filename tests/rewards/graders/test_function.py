@@ -17,11 +17,11 @@ from reward_files import children
 
 from strop.config import RewardConfig
 from strop.errors import RewardError
-from strop.rewards.base import Outcome
+from strop.rewards.grade_arguments import sample_payload
 from strop.rewards.graders.function import GraderFunction, row_item
 from strop.rewards.graders.parse import parse_grader
 from strop.rewards.load import load_reward
-from strop.rewards.payload import sample_payload
+from strop.rewards.reward_function import Outcome
 from strop.rewards.scorer import Scorer
 from strop.types import Failure, Message, Reward, Rollout, Row
 

@@ -13,12 +13,12 @@ from grading import grade
 from judge_server import scores, serving
 
 from strop.config import RewardConfig
+from strop.rewards.grade_arguments import SAMPLE_NAMES
 from strop.rewards.graders.formula import FUNCTIONS
 from strop.rewards.graders.parse import parse_grader
 from strop.rewards.graders.result import FLAGS
 from strop.rewards.graders.similarity import METRICS
 from strop.rewards.graders.string_check import CHECKS
-from strop.rewards.payload import SAMPLE_NAMES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "graders.md").read_text(encoding="utf-8")
 GRADERS: list[Any] = [json.loads(text) for text in re.findall(r"^```json\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)]

@@ -138,8 +138,8 @@ def test_a_name_that_does_not_exist_is_a_failure() -> None:
     ("status", "why"),
     [
         (400, "400: went wrong"),
-        (401, "401: it refuses a request without a key; set api_key_env: went wrong"),
-        (403, "403: it refuses a request without a key; set api_key_env: went wrong"),
+        (401, "401: the server refuses a request without a key; set api_key_env: went wrong"),
+        (403, "403: the server refuses a request without a key; set api_key_env: went wrong"),
         (404, "404: check base_url (most end with /v1) and the model's name, 'judge': went wrong"),
         (413, "413: went wrong"),
     ],
@@ -156,7 +156,7 @@ def test_a_refused_key_is_named_and_not_shown() -> None:
         grader = score_model(server, api_key_env="JUDGE_KEY")
         graded = grade(grader, "4", variables={"JUDGE_KEY": "sk-wrong-key"})
     assert failure(graded).message.endswith(
-        "401: it refuses the key in $JUDGE_KEY: Incorrect API key provided: [redacted JUDGE_KEY]"
+        "401: the server refuses the key in $JUDGE_KEY: Incorrect API key provided: [redacted JUDGE_KEY]"
     )
 
 
@@ -188,14 +188,14 @@ def test_an_address_out_of_bounds_is_seen_when_a_connection_is_made(host: str) -
 
 def test_a_flood_is_cut_off() -> None:
     graded, requests = judged(floods)
-    assert failure(graded).message.endswith("it answers with more than 8,388,608 bytes")
+    assert failure(graded).message.endswith("the response has more than 8,388,608 bytes")
     assert requests == 1
 
 
 def test_a_packed_answer_is_not_unpacked() -> None:
     bomb = gzip.compress(b" " * 2**24)
     graded, requests = judged(sends(200, bomb, content_encoding="gzip"))
-    assert failure(graded).message.endswith("it answers with packed content, although it was asked not to")
+    assert failure(graded).message.endswith("the response has compressed content, which was not requested")
     assert requests == 1
 
 

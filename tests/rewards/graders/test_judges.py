@@ -126,21 +126,21 @@ def test_a_result_may_come_in_a_fence_after_thoughts_or_bare(text: str) -> None:
     ("text", "why"),
     [
         ("", "it is empty"),
-        ("I would say 0.5.", "it is not JSON and nothing else"),
-        ('The answer says {"result": 1.0}, but no: {"result": 0.0}', "it is not JSON and nothing else"),
-        ('```json\n{"result": 1}\n```\n```json\n{"result": 0}\n```', "it is not JSON and nothing else"),
-        ('{"result": 1.0}{"result": 0.0}', "it is not JSON and nothing else"),
-        ('{"result": 1.0, "result": 0.0}', "a key stands in it twice"),
-        ('{"result": "0.5"}', 'its result is "0.5", no number'),
-        ('{"result": true}', "its result is true, no number"),
-        ('{"result": null}', "its result is null, no number"),
-        ('{"result": NaN}', "NaN is no number"),
-        ('{"result": 1e999}', "its result is too large a number"),
-        ('{"score": 1}', "its result is null, no number"),
-        ("[0.5]", "its result is [0.5], no number"),
-        ('{"result": 0.5', "it is not JSON and nothing else"),
-        ("[" * 100_000, "it is not JSON and nothing else"),
-        ("<think>hmm, 0.5", "it is not JSON and nothing else"),
+        ("I would say 0.5.", "it is not JSON without other text"),
+        ('The answer says {"result": 1.0}, but no: {"result": 0.0}', "it is not JSON without other text"),
+        ('```json\n{"result": 1}\n```\n```json\n{"result": 0}\n```', "it is not JSON without other text"),
+        ('{"result": 1.0}{"result": 0.0}', "it is not JSON without other text"),
+        ('{"result": 1.0, "result": 0.0}', "it has a key twice"),
+        ('{"result": "0.5"}', 'its result is "0.5", not a number'),
+        ('{"result": true}', "its result is true, not a number"),
+        ('{"result": null}', "its result is null, not a number"),
+        ('{"result": NaN}', "NaN is not a number"),
+        ('{"result": 1e999}', "its result is too large"),
+        ('{"score": 1}', "its result is null, not a number"),
+        ("[0.5]", "its result is [0.5], not a number"),
+        ('{"result": 0.5', "it is not JSON without other text"),
+        ("[" * 100_000, "it is not JSON without other text"),
+        ("<think>hmm, 0.5", "it is not JSON without other text"),
     ],
 )
 def test_an_answer_without_a_number_is_a_failure_after_a_second_try(text: str, why: str) -> None:
@@ -299,7 +299,7 @@ def test_openai_itself_needs_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_key_that_cannot_be_sent_is_refused_unseen(key: str) -> None:
     with serving() as server:
         error = start_error(score_model(server, api_key_env="JUDGE_KEY"), variables={"JUDGE_KEY": key})
-    assert error.message == "reward 'score': $JUDGE_KEY holds nothing that can be sent as a key"
+    assert error.message == "reward 'score': $JUDGE_KEY does not contain a usable key"
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from strop.rewards.grade_arguments import SAMPLE_NAMES
 from strop.rewards.graders.template import Absent, TemplateError, Variable, parse_template
-from strop.rewards.payload import SAMPLE_NAMES
 
 SAMPLE: dict[str, Any] = {
     "output_text": "It is 4.",
@@ -116,10 +116,10 @@ def test_an_absent_variable_is_named_with_what_is_there(text: str, why: str) -> 
         ("{{ answer }}", "{{ answer }} does not begin with item. or sample."),
         ("{{items.x}}", "does not begin with item. or sample."),
         ("{{item}}", "{{item}} names nothing in item; write item.name"),
-        ("{{item.}}", "is no path like item.answer"),
-        ("{{item.a b}}", "is no path like item.answer"),
-        ("{{item.a[-1]}}", "is no path like item.answer"),
-        ("{{item.a | upper}}", "is no path like item.answer"),
+        ("{{item.}}", "is not a path like item.answer"),
+        ("{{item.a b}}", "is not a path like item.answer"),
+        ("{{item.a[-1]}}", "is not a path like item.answer"),
+        ("{{item.a | upper}}", "is not a path like item.answer"),
         ("{{item.__class__()}}", None),
         ("{{sample.ouput_text}}", "a sample has no 'ouput_text'; did you mean 'output_text'?"),
         ("{{sample.output_audio}}", "a sample has no 'output_audio'"),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 from strop.errors import NotFound, Unavailable
-from strop.serve.wire import ChatRequest, Delta, Done, Event, Finished
+from strop.serve.answers import Answer
+from strop.serve.bodies import ChatBody
+from strop.serve.generate import Conversation, Delta, Done, Event, Finished, GenerateRequest, Started
 from strop.web.wizard.draft import RewardPart, Trial
 from strop.web.wizard.trial import ModelTest, Phase
 
@@ -21,7 +23,7 @@ class Answering:
 
     def __init__(self, refuse: Exception | None = None, hang: bool = False) -> None:
         self._refuse, self._hang = refuse, hang
-        self.asked: list[ChatRequest] = []
+        self.asked: list[GenerateRequest] = []
         self.closed = 0
 
     async def resolve(self, model: str) -> Any:
@@ -32,18 +34,26 @@ class Answering:
     async def list(self, limit: int) -> list[Any]:
         return []
 
-    async def generate(self, request: ChatRequest) -> AsyncGenerator[Event]:
+    async def chat_stream(self, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any]]:
+        request = ChatBody.model_validate(body).request()
         self.asked.append(request)
+        answer = Answer(request, usage=True, continuous=True)
         try:
-            for index in range(request.n):
-                for _ in range(index + 1):
-                    yield Delta(index, "a")
-                if self._hang:
+            for event in self._events(request):
+                for chunk in answer.chunks(event):
+                    yield chunk
+                if self._hang and isinstance(event, Delta):
                     await asyncio.Event().wait()
-                yield Finished(index, "length" if index == request.n - 1 else "stop", index + 1)
-            yield Done(7, sum(range(1, request.n + 1)))
         finally:
             self.closed += 1
+
+    def _events(self, request: GenerateRequest) -> Iterator[Event]:
+        yield Started(tuple(range(7)))
+        for index in range(request.n):
+            for _ in range(index + 1):
+                yield Delta(index, "a", drawn=1)
+            yield Finished(index, "length" if index == request.n - 1 else "stop", index + 1)
+        yield Done(7, sum(range(1, request.n + 1)))
 
 
 def outcome(place: Any, deployments: Answering, draft: Any, **values: Any) -> tuple[ModelTest, list[Trial]]:
@@ -83,7 +93,8 @@ def test_the_model_answers_and_the_rewards_score(place: Any) -> None:
     request = deployments.asked[0]
     assert (request.model, request.n, request.max_tokens) == ("deployed smollm2-135m", 3, 9)
     assert (request.temperature, request.stop) == (0.5, ("x",))
-    assert request.messages[-1]["role"] == "user"
+    assert isinstance(request.prompt, Conversation)
+    assert request.prompt.messages[-1].role == "user"
     assert deployments.asked[0].seed != deployments.asked[1].seed
 
 

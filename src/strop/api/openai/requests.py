@@ -6,7 +6,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, WithJsonSchema
 
-from strop.config import REWARD_NAME, EvalConfig, LoraConfig, SamplingConfig, TrainConfig, WandbConfig
+from strop.config import (
+    REWARD_NAME,
+    EnvironmentConfig,
+    EvalConfig,
+    LoraConfig,
+    SamplingConfig,
+    TrainConfig,
+    WandbConfig,
+)
 from strop.http.bodies import AUTO_FLOAT, AUTO_INT, Body, Metadata
 
 Json = dict[str, Any]
@@ -96,6 +104,7 @@ class StropOptions(Body):
     sampling: Annotated[Json, _table(SamplingConfig)] = Field({})
     train: Annotated[Json, _table(TrainConfig)] = Field({})
     lora: Annotated[Json, _table(LoraConfig)] = Field({})
+    environment: Annotated[Json, _table(EnvironmentConfig)] = Field({})
     eval: Annotated[Json, _table(EvalConfig)] = Field({})
     wandb: Annotated[Json, _table(WandbConfig)] = Field({})
 

@@ -22,9 +22,10 @@ from strop.api.openai.requests import (
 )
 from strop.api.openai.reward_tables import RewardLibrary, grader_tables, reward_tables
 from strop.config import RunConfig, TrainConfig, parse_config
+from strop.envs.registry import open_environment
 from strop.errors import ConfigError, InvalidRequest
 
-_TABLES = ("sampling", "train", "lora", "eval", "wandb")
+_TABLES = ("sampling", "train", "lora", "environment", "eval", "wandb")
 _EVALUATIONS = 10
 """Validations, after the first, in a run whose `eval_interval` is `auto`: at most."""
 
@@ -244,6 +245,8 @@ def _run_name(text: str) -> str:
 
 def _parsed(tables: Mapping[str, Any]) -> RunConfig:
     try:
-        return parse_config(tables, "strop")
+        config = parse_config(tables, "strop")
+        open_environment(config.environment)  # an unknown name is refused before the job is queued
+        return config
     except ConfigError as error:
         raise InvalidRequest(error.message, param=f"strop.{error.param}" if error.param else "strop") from None

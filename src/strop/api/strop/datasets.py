@@ -17,7 +17,7 @@ from strop.api.services import Services
 from strop.api.strop import checks
 from strop.api.strop.checks import dataset_path
 from strop.data.rows import load_rows
-from strop.data.samples.catalogue import SAMPLES, Sample, Split, find_sample
+from strop.data.samples.sample_sets import SAMPLES, Sample, Split, find_sample
 from strop.data.split import held_out_lines
 from strop.errors import InvalidRequest, StropError
 from strop.http.bodies import Body

@@ -15,6 +15,7 @@ from strop.api.evaluation_request import EvaluationRequest, new_evaluation
 from strop.api.paging import After, Limit, Page, page
 from strop.api.rollout_objects import RolloutFields
 from strop.api.services import Services
+from strop.config import EnvironmentConfig
 from strop.errors import InvalidRequest
 from strop.evals.report import RowResult, compare, report
 from strop.jobs.evaluations import Evaluation, EvaluationStatus
@@ -321,7 +322,7 @@ def _notes(base: Evaluation, other: Evaluation) -> list[str]:
         if evaluation.status is not EvaluationStatus.SUCCEEDED:
             done = f"{evaluation.rows_done} of {evaluation.rows_total or 'unknown'} rows"
             notes.append(f"{evaluation.name} is {evaluation.status}: {done} are done")
-    for name in ("rewards", "eval", "sampling", "seed"):
+    for name in ("rewards", "eval", "sampling", "environment", "seed"):
         if _setting(base.spec, name) != _setting(other.spec, name):
             notes.append(f"the two have other settings of {name}")
     return notes
@@ -331,6 +332,8 @@ def _setting(spec: Mapping[str, Json], name: str) -> Json:
     found: Json = spec["config"].get(name)
     if name == "sampling":  # how many sequences are decoded at a time changes no answer
         return {key: value for key, value in found.items() if key != "max_concurrent"}
+    if name == "environment" and found is None:  # of an evaluation from before there were environments
+        return EnvironmentConfig().model_dump(mode="json")
     return found
 
 

@@ -14,7 +14,7 @@ from strop.api.dependencies import Provided
 from strop.api.paging import After, Limit, Page, page
 from strop.api.services import Services
 from strop.api.strop import trials
-from strop.data.samples.catalogue import find_sample
+from strop.data.samples.sample_sets import find_sample
 from strop.errors import InvalidRequest
 from strop.http.bodies import Body
 from strop.rewards.graders.parse import parse_grader

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from strop.data.samples.base import Fields, Splits, distinct, question
+from strop.data.samples.splits import Fields, Splits, distinct, question
 from strop.types import Json
 
 INSTRUCTION = "Reply with Python code only. It may not import anything."

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from strop.data.samples.base import Fields, Splits, distinct, question
+from strop.data.samples.splits import Fields, Splits, distinct, question
 
 TASK = 'Extract the name and the age from this sentence as JSON with the keys "name" and "age".'
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from strop.data.samples.base import Fields, Splits, distinct, question
+from strop.data.samples.splits import Fields, Splits, distinct, question
 
 INSTRUCTION = "Answer the question from the passage, in a few words."
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from strop.data.samples.base import Fields, Splits, question
+from strop.data.samples.splits import Fields, Splits, question
 
 INSTRUCTION = "Answer with the name only."
 HELD_OUT_OF = 5

@@ -27,7 +27,7 @@ def fault(why: str, *at: str) -> PydanticCustomError:
 def described(value: Json) -> str:
     """Say what a JSON value is, in a few words."""
     if isinstance(value, str):
-        return f"the text {value[:60]!r}" if value else "an empty text"
+        return f"the string {value[:60]!r}" if value else "an empty string"
     if isinstance(value, dict):
         return "an object"
     if isinstance(value, list):
@@ -56,19 +56,19 @@ class Shape(BaseModel):
 
 def _text(value: Json) -> str:
     if not isinstance(value, str) or not value:
-        raise fault(f"expected a text, found {described(value)}")
+        raise fault(f"expected a string, found {described(value)}")
     return value
 
 
 def _texts(value: Json) -> list[str]:
     if not isinstance(value, list) or not value or not all(isinstance(text, str) and text for text in value):
-        raise fault(f"expected a list of texts, found {described(value)}")
+        raise fault(f"expected a list of strings, found {described(value)}")
     return value
 
 
 def _template(value: Json) -> Template:
     if not isinstance(value, str):
-        raise fault(f"expected a text, found {described(value)}")
+        raise fault(f"expected a string, found {described(value)}")
     try:
         return parse_template(value)
     except TemplateError as error:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from strop.config import RewardConfig
 from strop.errors import InvalidRequest, RewardError
-from strop.rewards.base import Outcome
+from strop.rewards.grade_arguments import item_payload, sample_payload
 from strop.rewards.graders.grade import Grade, Part, Settings, Values
 from strop.rewards.graders.grader import Grader
 from strop.rewards.graders.parse import parse_grader
-from strop.rewards.payload import item_payload, sample_payload
 from strop.rewards.redact import Redactor
+from strop.rewards.reward_function import Outcome
 from strop.rewards.sandbox import named_variables
 from strop.types import Failure, Json, Rollout, Row
 

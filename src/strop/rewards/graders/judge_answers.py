@@ -29,7 +29,7 @@ def parse_answer(text: str) -> Json:
     except (ValueError, RecursionError) as error:
         if isinstance(error, Unreadable):
             raise
-        raise Unreadable("it is empty" if not text else "it is not JSON and nothing else") from None
+        raise Unreadable("it is empty" if not text else "it is not JSON without other text") from None
 
 
 def without_thoughts(text: str) -> str:
@@ -40,9 +40,9 @@ def without_thoughts(text: str) -> str:
 def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise Unreadable("a key stands in it twice")
+        raise Unreadable("it has a key twice")
     return found
 
 
 def _no_number(name: str) -> NoReturn:
-    raise Unreadable(f"{name} is no number")
+    raise Unreadable(f"{name} is not a number")

@@ -44,5 +44,5 @@ def _key(judge: Judge, key_name: str | None, settings: Settings) -> str | None:
         raise settings.refusal(f'{why}; add env = ["{key_name}"]', "rewards.env")
     key = settings.variables[key_name].strip()
     if not key or not key.isascii() or not key.isprintable():
-        raise settings.refusal(f"${key_name} holds nothing that can be sent as a key", "rewards.env")
+        raise settings.refusal(f"${key_name} does not contain a usable key", "rewards.env")
     return key

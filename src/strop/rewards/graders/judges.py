@@ -97,7 +97,7 @@ def _check_range(value: Json) -> Json:
         raise fault(f"expected 2 numbers, found {described(value)}")
     low, high = value
     if low >= high:
-        raise fault(f"[{low:g}, {high:g}] is no range; write the lower number first")
+        raise fault(f"[{low:g}, {high:g}] is not a range; write the lower number first")
     return value
 
 
@@ -133,9 +133,9 @@ class ScoreModel(Judge):
         found = parse_answer(text)
         result = found.get("result") if isinstance(found, dict) else found
         if isinstance(result, bool) or not isinstance(result, int | float):
-            raise Unreadable(f"its result is {json.dumps(result)[:60]}, no number")
+            raise Unreadable(f"its result is {json.dumps(result)[:60]}, not a number")
         if isinstance(result, float) and not math.isfinite(result):
-            raise Unreadable("its result is too large a number")
+            raise Unreadable("its result is too large")
         # An integer may be too large for a float; the range is not.
         low, high = self.range
         return float(min(max(result, low), high))
@@ -151,7 +151,7 @@ class LabelModel(Judge):
     @model_validator(mode="after")
     def _check_labels(self) -> Self:
         if len(set(self.labels)) < len(self.labels):
-            raise fault("a label stands there twice", "labels")
+            raise fault("a label is listed twice", "labels")
         unknown = [label for label in self.passing_labels if label not in self.labels]
         if unknown:
             why = f"{unknown[0]!r} is not one of the labels: {', '.join(self.labels)}"

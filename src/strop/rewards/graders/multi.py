@@ -44,11 +44,11 @@ def _check_graders(value: Json) -> Json:
 
 def _formula(text: Json) -> Formula:
     if not isinstance(text, str) or not text:
-        raise fault(f"expected a text, found {described(text)}")
+        raise fault(f"expected a string, found {described(text)}")
     try:
         return parse_formula(text)
     except FormulaError as error:
-        raise fault(f"{text!r} is no formula: {error}") from None
+        raise fault(f"{text!r} is not a formula: {error}") from None
 
 
 class Multi(Grader):

@@ -36,7 +36,7 @@ def _explained(kind: str, found: Json, context: dict[str, Any], message: str) ->
     if kind in _OBJECTS:
         return (), f"expected an object, found {described(found)}"
     if kind in _TEXTS:
-        return (), f"expected a text, found {described(found)}"
+        return (), f"expected a string, found {described(found)}"
     if kind == "literal_error":
         return (), f"expected one of {_listed(context['expected'])}, found {described(found)}"
     if kind in _TAGS:
@@ -48,7 +48,7 @@ def _wrong_type(found: Json, known: str) -> str:
     if found is None:
         return "missing"
     if not isinstance(found, str) or not found:
-        return f"expected a text, found {described(found)}"
+        return f"expected a string, found {described(found)}"
     return f"unknown type {found!r}; known are {_listed(known)}"
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from strop.config import RewardConfig
 from strop.endpoints.replies import Usage
+from strop.rewards.grade_arguments import sample_payload
 from strop.rewards.graders.function import GraderFunction
 from strop.rewards.graders.grade import Grade
 from strop.rewards.graders.grader import Grader
 from strop.rewards.graders.multi import Multi
-from strop.rewards.payload import sample_payload
 from strop.types import Failure, Json, Message, Rollout, StopReason, Turn
 
 FLAGS = (

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from strop.rewards.payload import SAMPLE_NAMES
+from strop.rewards.grade_arguments import SAMPLE_NAMES
 from strop.types import Json
 
 NAMESPACES = ("item", "sample")
@@ -108,7 +108,7 @@ def _variable(inside: str) -> Variable:
     while position < len(text):
         step = _STEP.match(text, position)
         if step is None:
-            raise TemplateError(f"{{{{{_clipped(inside)}}}}} is no path like item.answer or sample.output_tools[0]")
+            raise TemplateError(f"{{{{{_clipped(inside)}}}}} is not a path like item.answer or sample.output_tools[0]")
         path.append(int(step["index"]) if step["index"] else _first(step["name"], step["double"], step["single"]))
         position = step.end()
     if not path:

@@ -109,7 +109,7 @@ MORE = (
         "Advantages are divided by",
         "The spread within a group, that of the batch, or nothing.",
         "choice",
-        {"group": "the group's spread", "batch": "the batch's spread", "none": "nothing"},
+        {"auto": "by the loss", "group": "the group's spread", "batch": "the batch's spread", "none": "nothing"},
     ),
     Parameter("train.iterations", "Updates a batch", "Optimizer steps on each batch of answers, 1 to 16."),
     Parameter(

@@ -7,7 +7,6 @@ answered, so that there is something to look at while the rest goes on.
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -23,7 +22,6 @@ from strop.api.strop.datasets import RowObject, list_rows
 from strop.api.strop.trials import MAX_ANSWERS, TrialRequest, TriedRow, test_rewards
 from strop.errors import InvalidRequest, NotFound, StropError
 from strop.seeds import derive_seed
-from strop.serve.wire import ChatRequest, Delta, Done, Finished
 from strop.types import Json
 from strop.web.wizard.draft import JobDraft, Trial
 from strop.web.wizard.parameters import value_of
@@ -153,33 +151,32 @@ class ModelTest:
 
     async def _answer(self, model: str, row: RowObject, place: int) -> Answers:
         texts = [""] * self.samples
-        cut_off = prompt_tokens = tokens = 0
-        async with aclosing(self.services.deployments.generate(self._request(model, row, place))) as events:
-            async for event in events:
-                match event:
-                    case Delta(index=index, text=text):
-                        texts[index] += text
-                    case Finished(finish_reason=reason):
-                        self.answered += 1
-                        cut_off += reason == "length"
-                    case Done():
-                        prompt_tokens, tokens = event.prompt_tokens, event.completion_tokens
+        cut_off = 0
+        usage: Mapping[str, int] = {}
+        async with aclosing(self.services.deployments.chat_stream(self._request(model, row, place))) as chunks:
+            async for chunk in chunks:
+                usage = chunk["usage"]
+                for choice in chunk["choices"]:
+                    texts[choice["index"]] += choice["delta"].get("content") or ""
+                    self.answered += choice["finish_reason"] is not None
+                    cut_off += choice["finish_reason"] == "length"
+        prompt_tokens, tokens = usage["prompt_tokens"], usage["completion_tokens"]
         return Answers(row, tuple(texts), prompt_tokens, tokens, cut_off, time.monotonic())
 
-    def _request(self, model: str, row: RowObject, place: int) -> ChatRequest:
+    def _request(self, model: str, row: RowObject, place: int) -> dict[str, Json]:
         values = self.draft.values
-        return ChatRequest(
-            id=f"test-{secrets.token_hex(6)}",
-            model=model,
-            messages=tuple(row.messages),
-            tools=tuple(row.tools),
-            template=value_of(values, "sampling.template"),
-            n=self.samples,
-            max_tokens=value_of(values, "sampling.max_completion_tokens"),
-            temperature=value_of(values, "sampling.temperature"),
-            stop=tuple(value_of(values, "sampling.stop")),
-            seed=derive_seed(self.draft.seed, "test", place),
-        )
+        request = {
+            "model": model,
+            "messages": row.messages,
+            "tools": row.tools or None,
+            "chat_template_kwargs": value_of(values, "sampling.template"),
+            "n": self.samples,
+            "max_tokens": value_of(values, "sampling.max_completion_tokens"),
+            "temperature": value_of(values, "sampling.temperature"),
+            "stop": list(value_of(values, "sampling.stop")) or None,
+            "seed": derive_seed(self.draft.seed, "test", place),
+        }
+        return {key: value for key, value in request.items() if value is not None}
 
     async def _score(self, options: Sequence[Mapping[str, Json]], found: Answers) -> None:
         body = TrialRequest.model_validate(

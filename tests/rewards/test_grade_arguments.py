@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from strop.rewards.payload import SAMPLE_NAMES, item_payload, sample_payload
+from strop.rewards.grade_arguments import SAMPLE_NAMES, item_payload, sample_payload
 from strop.types import Message, Rollout, Row, StopReason, ToolCall, Turn
 
 TOOL_CALL = ToolCall("c1", "search", '{"q": "x"}')

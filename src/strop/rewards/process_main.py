@@ -28,8 +28,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from strop.rewards.frames import OUT_OF_MEMORY, Channel
 from strop.rewards.verdict import Refused, cut, failure, judge
-from strop.rewards.wire import OUT_OF_MEMORY, Channel
 
 FILE_BYTES = 64 * 2**20
 OPEN_FILES = 256

@@ -24,7 +24,8 @@ from strop.policy.model import Policy, load_policy
 from strop.policy.prepare import FrozenReference, Reference, prepare
 from strop.policy.sampler import LocalSampler
 from strop.train.batch import Sample, pack
-from strop.train.learner import GrpoLearner, Update
+from strop.train.grpo import GrpoLearner
+from strop.train.learner import Update
 from strop.train.loss import LossInputs, LossSettings, StepTotals, policy_loss
 from strop.train.optimizer import MasterAdamW
 from strop.types import SamplingParams
@@ -90,7 +91,7 @@ def bf16(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
-    for module in ("strop.train.learner", "strop.policy.prepare"):
+    for module in ("strop.train.grpo", "strop.policy.prepare"):
         monkeypatch.setattr(f"{module}.fast_dtype", lambda device: dtype)
 
 

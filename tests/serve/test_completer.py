@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from typing import Any
 
 import pytest
 
-from strop.errors import Conflict, InvalidRequest, ModelError, NotFound, StropError, Unavailable
-from strop.serve.wire import ChatRequest, Delta, Done, Event, Finished
-from strop.types import Context, Failure, Message, SamplingParams, StopReason, Turn
-from strop.worker.deployed import DeployedCompleter
+from strop.errors import Conflict, ContextOverflow, InvalidRequest, ModelError, NotFound, StropError, Unavailable
+from strop.serve.answers import Answer
+from strop.serve.bodies import ChatBody
+from strop.serve.client import CHAT
+from strop.serve.completer import DeployedCompleter
+from strop.serve.generate import Conversation, Delta, Done, Event, Finished, GenerateRequest, Started, Token
+from strop.types import Context, Failure, Message, SamplingParams, StopReason, Turn, TurnTokens
 
 CONTEXT = Context((Message("user", "2 + 2?"),), where="line 1")
 PARAMS = SamplingParams(temperature=0.5, max_tokens=8, top_p=0.9, stop=("END",), seed=3)
 
 
 class Process:
-    """An `EngineClient` that answers with two pieces for each completion, after some errors."""
+    """An `EngineClient` that answers after some errors."""
 
     def __init__(self, *errors: StropError, broken: Sequence[StropError] = ()) -> None:
         self.errors = list(errors)
         self.broken = list(broken)
-        self.asked: list[ChatRequest] = []
+        self.asked: list[GenerateRequest] = []
         self.loaded: list[tuple[str, str]] = []
 
     async def load(self, name: str, source: str) -> None:
@@ -30,16 +34,22 @@ class Process:
             raise self.broken.pop(0)
         self.loaded.append((name, source))
 
-    async def generate(self, request: ChatRequest) -> AsyncGenerator[Event]:
+    async def complete(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        assert path == CHAT
+        request = ChatBody.model_validate(body).request()
         self.asked.append(request)
         if self.errors:
-            yield Delta(0, "half an ans")
             raise self.errors.pop(0)
-        for index in reversed(range(request.n)):
-            yield Delta(index, "it is ")
-            yield Delta(index, f"{index} END")
-            yield Finished(index, "length" if index else "stop", 5 + index)
-        yield Done(7, 11)
+        return await Answer(request).whole(_events(request))
+
+
+async def _events(request: GenerateRequest) -> AsyncGenerator[Event]:
+    yield Started((1, 2))
+    for index in range(request.n):
+        ids = (7, 8, index)
+        yield Delta(index, f"it is {index} ", tuple(Token("x", id, -0.5, (120,)) for id in ids), ids)
+        yield Finished(index, "length" if index else "stop", 3)
+    yield Done(2, 3 * request.n)
 
 
 def completer(process: Process) -> DeployedCompleter:
@@ -59,16 +69,37 @@ def test_a_context_is_one_request_for_all_its_turns() -> None:
     complete(process)
     (asked,) = process.asked
     assert (asked.model, asked.n, asked.max_tokens, asked.temperature, asked.top_p) == ("helper", 2, 8, 0.5, 0.9)
-    assert (asked.stop, asked.seed, asked.template) == (("END",), 3, {"think": False})
-    assert asked.messages == ({"role": "user", "content": "2 + 2?"},)
+    assert (asked.stop, asked.seed) == (("END",), 3)
+    assert asked.prompt == Conversation(CONTEXT.messages, (), {"think": False})
 
 
-def test_answers_are_put_together_from_their_pieces() -> None:
+def test_turns_have_exact_ids_and_log_probabilities() -> None:
     first, second = turns(Process())
     assert [first.message.content, second.message.content] == ["it is 0 ", "it is 1 "]
-    assert [first.length, second.length] == [5, 6]
+    assert [first.length, second.length] == [3, 3]
     assert [first.stop_reason, second.stop_reason] == [StopReason.STOP, StopReason.LENGTH]
-    assert (first.entropy, first.tokens) == (None, None)
+    assert first.tokens == TurnTokens((1, 2), (7, 8, 0), (-0.5, -0.5, -0.5), False)
+    assert second.tokens and second.tokens.token_ids_T == (7, 8, 1)
+
+
+@pytest.mark.parametrize(
+    ("known", "input_ids", "new_segment"), [((1,), (2,), False), ((1, 3), (1, 2), True), ((1, 2, 3), (1, 2), True)]
+)
+def test_a_prompt_that_does_not_extend_what_was_said_begins_a_segment(
+    known: tuple[int, ...], input_ids: tuple[int, ...], new_segment: bool
+) -> None:
+    context = Context(CONTEXT.messages, ids_T=known)
+    (turn,) = asyncio.run(completer(Process()).complete(context, 1, PARAMS))
+    assert isinstance(turn, Turn) and turn.tokens
+    assert (turn.tokens.input_ids_T, turn.tokens.new_segment) == (input_ids, new_segment)
+
+
+def test_a_conversation_that_leaves_fewer_tokens_gets_those_and_one_that_leaves_none_ends() -> None:
+    process = Process(ContextOverflow("too long"))
+    assert len(turns(process)) == 2
+    assert [asked.max_tokens for asked in process.asked] == [8, None]
+    with pytest.raises(ContextOverflow):
+        complete(Process(ContextOverflow("too long"), ContextOverflow("too long")))
 
 
 def test_a_process_that_is_started_anew_is_waited_for() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from strop.data.samples import coding, json_extraction, maths, search_qa, short_answers
-from strop.data.samples.base import Fields, Splits
+from strop.data.samples.splits import Fields, Splits
 from strop.errors import NotFound
 
 Split = Literal["train", "validation"]
