@@ -108,6 +108,11 @@ class EvaluationDir:
             write_atomic(self.rollouts_file, "".join(json_line(line) for lines in kept.values() for line in lines))
         return kept
 
+    def row_lines(self, row: str) -> list[dict[str, Json]]:
+        """The answers to a row, as they were written; none where the file or the row is not there."""
+        name = json.dumps(row, ensure_ascii=False).encode()  # most lines are of other rows: they are not parsed
+        return [line for line in read_lines(self.rollouts_file, holding=name) if line["row"] == row]
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the evaluation for this process. RunError when another one is at it."""

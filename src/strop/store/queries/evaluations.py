@@ -71,6 +71,17 @@ def evaluation_rows_page(
     return [_decoded(row._mapping) for row in read_page(connection, query, order, limit, place)]
 
 
+def evaluation_row(connection: Connection, evaluation_id: str, row: str) -> Fields:
+    """One row with its answers. NotFound for an unknown evaluation or row."""
+    seq = found_evaluation(connection, evaluation_id)
+    table = evaluation_rows
+    query = sa.select(table).where(table.c.evaluation == seq, table.c.row == sendable(row))
+    found = connection.execute(query).mappings().first()
+    if found is None:
+        raise NotFound(f"no row {row!r} in evaluation {evaluation_id}", param="row")
+    return _decoded(found)
+
+
 def paired_page(
     connection: Connection,
     base_id: str,
