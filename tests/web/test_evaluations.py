@@ -112,7 +112,7 @@ def conversations(server: ServerProcess) -> list[str]:
                     {"name": "long", "python": "def grade(sample, item):\n    return len(sample.output_text) / 10\n"}
                 ],
                 "environment": {"name": "user_turns"},
-                "eval": {"samples": 2},
+                "eval": {"samples": 2, "temperature": 1.0},
             },
         ).json()["id"]
         for model in ("poor", "able")

@@ -12,10 +12,10 @@ const STOPS = {
 
 export const stopped = (reason) => STOPS[reason] ?? reason;
 
-// The messages after the prompt, each with a note on where it comes from.
+// The messages after the prompt; those of the model with a note on how they came about.
 export function answered(rollout) {
   return rollout.turns.flatMap((turn, index) => [
-    { ...turn.message, note: noted(turn, index, rollout.turns.length) },
+    { ...turn.message, note: noted(turn, index, rollout.turns.length), version: turn.version },
     ...turn.observations,
   ]);
 }
@@ -25,7 +25,6 @@ function noted(turn, index, turns) {
     turns > 1 ? `turn ${index + 1} of ${turns}` : "answer",
     stopped(turn.stop_reason),
     turn.length ? `${turn.length} ${turn.length === 1 ? "token" : "tokens"}` : "",
-    turn.version === null ? "" : `policy version ${turn.version}`,
   ]
     .filter(Boolean)
     .join(" · ");
@@ -63,7 +62,9 @@ export const Conversation = {
   methods: {
     call,
     label(message) {
-      return [message.role, message.name, message.note].filter(Boolean).join(" · ");
+      const version = message.version ?? null;
+      const parts = [message.role, message.name, message.note, version === null ? "" : `policy version ${version}`];
+      return parts.filter(Boolean).join(" · ");
     },
   },
 };
