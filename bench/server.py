@@ -144,7 +144,7 @@ def _queries(rows: Rows, chance: random.Random) -> Iterator[tuple[str, Callable[
     yield "rollout page, longest first", lambda c: page(c, run(), sort="-length"), 50
     yield "rollout page, best component first", lambda c: page(c, run(), form, sort="-reward"), 50
     yield "rollout page, search", lambda c: page(c, run(), found), 50
-    yield "rollout page, search in vain", lambda c: page(c, run(), vain), 50
+    yield "rollout page, search without matches", lambda c: page(c, run(), vain), 50
     yield "the same in the run of 10,000 steps", lambda c: page(c, long, vain), None
     yield "prompt page, best first", lambda c: prompts(c, run(), sort="-reward"), 50
     yield "prompt page, search", search, 50
@@ -176,7 +176,7 @@ def over_http(folder: Path, url: str | None, rows: Rows, chance: random.Random) 
             ("rollout page, first", lambda: f"{run()}/rollouts", 50),
             ("rollout page, best first", lambda: f"{run()}/rollouts?sort=-reward", 50),
             ("rollout page, longest first", lambda: f"{run()}/rollouts?sort=-length", 50),
-            ("rollout page, search in vain", lambda: f"{run()}/rollouts?search=o%25t", 50),
+            ("rollout page, search without matches", lambda: f"{run()}/rollouts?search=o%25t", 50),
             ("prompt page, best first", lambda: f"{run()}/prompts?sort=-reward", 50),
             (f"metrics of 10,000 steps, {len(METRICS) + 9} curves", lambda: _metrics(long), 100),
             ("metrics of 10,000 steps, 8 curves", lambda: _metrics(long, *METRICS[:8]), 100),

@@ -141,7 +141,7 @@ async def http_side(folder: Path, streams: int, tokens: int, rounds: int) -> Non
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         assert server.stdout is not None
-        url = server.stdout.readline().split()[-1]  # strop answers at URL
+        url = server.stdout.readline().split()[-1]  # strop is running at URL
         async with AsyncOpenAI(base_url=f"{url}/v1", api_key="none", timeout=600) as client:
             await compare("HTTP", over_http(client), streams, tokens, rounds)
     finally:

@@ -57,7 +57,7 @@ def serving(data_dir: Path, *arguments: object, env: Mapping[str, str] | None = 
     try:
         assert process.stdout is not None
         line = process.stdout.readline()  # empty where it ends before it answers
-        assert line.startswith("strop answers at "), process.communicate(timeout=60)[1]
+        assert line.startswith("strop is running at "), process.communicate(timeout=60)[1]
         url = line.split()[-1]
         with httpx.Client(base_url=url, timeout=30) as http:
             yield ServerProcess(url, process, http)

@@ -85,7 +85,7 @@ def test_a_data_folder_has_one_server(tmp_path: Path) -> None:
         assert second.returncode == 1
         assert second.stderr.splitlines() == [
             f"error {tmp_path} is in use by process {server.process.pid}; "
-            "end that one first, or name another --data-dir"
+            "stop that process first, or choose another --data-dir"
         ]
         assert server.http.get("/health").status_code == 200
 
@@ -115,10 +115,10 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
         ({"port": 70000}, "--port 70000: no such port; ports go from 1 to 65535"),
         ({"host": "no.such.host.invalid"}, "--host no.such.host.invalid lets other machines in, and there is no key"),
         ({"host": "127.0.0.1:80"}, "--host 127.0.0.1:80 lets other machines in, and there is no key"),
-        ({"host": "0.0.0.0"}, "make one first: strop keys create NAME"),
+        ({"host": "0.0.0.0"}, "create one first: strop keys create NAME"),
         ({"database_url": "sqlite:////nowhere/strop.db"}, "unable to open database file"),
-        ({"database_url": "nonsense"}, "the database URL cannot be read; expected postgresql://"),
-        ({"database_url": "mysql://user:rosebud@host/x"}, "strop keeps its data in SQLite or PostgreSQL"),
+        ({"database_url": "nonsense"}, "invalid database URL; expected postgresql://"),
+        ({"database_url": "mysql://user:rosebud@host/x"}, "only SQLite and PostgreSQL are supported"),
         ({"database_url": "postgresql://strop:rosebud@/x?host=/nowhere"}, "postgresql://strop:***@/x"),
     ],
 )
@@ -139,7 +139,7 @@ def test_a_database_that_is_none_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_where_the_folder_should_be_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("")
-    with pytest.raises(ServerError, match="no data folder can be here: File exists"):
+    with pytest.raises(ServerError, match="cannot create a data folder here: File exists"):
         Server(Options(data_dir=tmp_path / "data", port=0), print).run()
 
 
@@ -200,7 +200,7 @@ def test_a_key_lets_other_machines_in(tmp_path: Path) -> None:
         )
         refused = strop("keys", "list", "--data-dir", tmp_path)
         assert refused.returncode == 1
-        assert "takes it from $STROP_API_KEY" in refused.stderr
+        assert "set the API key in $STROP_API_KEY" in refused.stderr
         listed = strop("keys", "list", "--data-dir", tmp_path, env={"STROP_API_KEY": key})
         assert "laptop" in listed.stdout
         assert key not in listed.stdout + listed.stderr + refused.stderr

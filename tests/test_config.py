@@ -102,7 +102,7 @@ def test_a_configuration_cannot_be_changed() -> None:
 def test_every_setting_says_what_it_does() -> None:
     for table in (RunConfig, *map(type, (value for _, value in parse_config(tables(lora={}))))):
         for name, field in getattr(table, "model_fields", {}).items():
-            is_table = name in ("data", "rewards", "sampling", "train", "lora", "eval", "wandb")
+            is_table = name in ("data", "environment", "rewards", "sampling", "train", "lora", "eval", "wandb")
             assert is_table or field.description, f"{table.__name__}.{name}"
 
 
@@ -237,7 +237,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_that_exists(change: Any, key
 
 def test_an_unknown_key_without_a_likeness_is_refused_with_all_that_exist() -> None:
     assert refusal(eval={"xyzzy": 1}).message == (
-        "configuration: eval.xyzzy: unknown key; known are samples, temperature, pass_threshold"
+        "configuration: eval.xyzzy: unknown key; known keys: samples, temperature, pass_threshold"
     )
 
 
@@ -343,11 +343,11 @@ def test_all_faults_are_told_at_once() -> None:
 @pytest.mark.parametrize(
     ("change", "key", "words"),
     [
-        ({"rewards": [{"name": "a", "source": "r.py:f"}] * 2}, "rewards", "two reward functions are called 'a'"),
+        ({"rewards": [{"name": "a", "source": "r.py:f"}] * 2}, "rewards", "two reward functions are named 'a'"),
         ({"rewards": [{"name": "a", "source": "r.py:f", "weight": 0}]}, "rewards", "every weight is 0"),
         ({"sampling": {"top_p": 0.9}}, "sampling.top_p", "biases the gradient"),
-        ({"train": {"eval_every": 5}}, "train.eval_every", "needs data.validation"),
-        ({"eval": {"samples": 4}}, "eval.samples", "greedy completions are all the same"),
+        ({"train": {"eval_every": 5}}, "train.eval_every", "requires data.validation"),
+        ({"eval": {"samples": 4}}, "eval.samples", "greedy decoding gives identical completions"),
         ({"train": {"clip_low": 1.5}}, "train.clip_low", "below 0"),
         ({"lora": {"targets": ["q_proj", "lm_head"]}}, "lora.targets", "lm_head"),
     ],
@@ -422,7 +422,7 @@ def test_an_override_with_a_name_that_looks_like_a_number_is_a_name(tmp_path: Pa
     [
         ("train.batch_size", "expected key=value"),
         ("=5", "expected key=value"),
-        ("rewards.1.weight=0.5", "rewards has 1 entries, counted from 0"),
+        ("rewards.1.weight=0.5", "rewards has length 1; indices start at 0"),
         ("rewards.first.weight=0.5", "rewards is a list"),
         ("rewards.first=0.5", "rewards is a list"),
         ("name.first=a", "name is a value, not a table"),

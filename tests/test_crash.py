@@ -360,7 +360,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_goes_on(
     assert finish(run) == 0
     assert not list(run.path.rglob(".*tmp*"))
     assert f"step-{STEPS:06d}" in log(run)
-    assert "going back to the checkpoint before it" in log(run)
+    assert "using the previous checkpoint instead" in log(run)
     assert f"resuming after step 4 of {STEPS}" in log(run)
     assert_equal(run, whole("lora"))
 
@@ -374,8 +374,8 @@ def test_a_checkpoint_that_does_not_fit_fails_the_run_and_harms_no_other(
     before = {path.name for path in run.checkpoints.iterdir()}
     assert start(run, largest_file=400_000).wait(PATIENCE_S) == 1
     assert state(run) == "failed"
-    assert re.search(r"step-000006 cannot be written, \d+ MiB are free there: ", run.status()["message"])
-    assert run.status()["message"].endswith(f"Mend that, then go on with: strop resume {run.path}")
+    assert re.search(r"cannot write \S*step-000006 \(\d+ MiB free\): ", run.status()["message"])
+    assert run.status()["message"].endswith(f"Fix this, then resume with: strop resume {run.path}")
     assert run.status()["code"] == "disk_full"
     assert {path.name for path in run.checkpoints.iterdir()} == before
     assert finish(run) == 0
@@ -393,7 +393,7 @@ def test_a_changed_data_file_is_refused_on_resuming(
     assert finish(run) == 1
     assert state(run) == "failed"
     assert "fingerprint" in run.status()["message"]
-    assert "resume with the data and settings that the run was started with" in run.status()["message"]
+    assert "resume with the run's original data and settings" in run.status()["message"]
     # What was there is still there.
     assert measured(run) == before
     assert kept(run) == kept(whole("lora"))

@@ -13,6 +13,7 @@ import typer
 
 from strop.cli.main import app
 from strop.config import (
+    EnvironmentConfig,
     EvalConfig,
     LoraConfig,
     RewardConfig,
@@ -58,7 +59,8 @@ def test_every_command_stands_in_the_readme(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "table", [RunConfig, RewardConfig, SamplingConfig, TrainConfig, LoraConfig, EvalConfig, WandbConfig]
+    "table",
+    [RunConfig, RewardConfig, EnvironmentConfig, SamplingConfig, TrainConfig, LoraConfig, EvalConfig, WandbConfig],
 )
 def test_every_key_of_the_configuration_is_documented(table: type[RunConfig]) -> None:
     assert [name for name in table.model_fields if f"`{name}`" not in TEXT and f"[{name}]" not in TEXT] == []

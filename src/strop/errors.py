@@ -1,36 +1,36 @@
-"""Every error that strop raises on purpose.
+"""All errors that strop raises deliberately.
 
-    StropError                  anything a user can act on; the message says what and how
-    ├── ConfigError             a configuration that cannot be run
-    ├── DataError               a data file with faults, each with its line
+    StropError                  an error that the user can fix; the message says how
+    ├── ConfigError             an invalid configuration
+    ├── DataError               an invalid data file; the message lists errors by line
     ├── ModelError              a model that cannot be found, loaded or trained
-    │   └── ContextOverflow     a conversation that no longer fits into the model's positions
+    │   └── ContextOverflow     a conversation that exceeds the model's context length
     ├── RewardError             a reward function that cannot be loaded
     ├── TooManyFailures         more groups failed than the configuration allows
-    ├── TrainingDiverged        several steps in a row without a finite loss and gradient
+    ├── TrainingDiverged        consecutive steps without a finite loss and gradient
     ├── RunError                a run folder that is missing, damaged or in use
     ├── CheckpointError         a checkpoint that is missing or damaged
     ├── DatabaseError           a database that cannot be opened or upgraded
     ├── ServerError             a server that cannot start
-    ├── NotFound                something that a client names and that does not exist
-    ├── Conflict                a request that the present state of a thing does not allow
-    ├── InvalidRequest          a request that is malformed, or asks for what strop does not do
-    ├── Forbidden               a request from a foreign page, or for what its key does not open
-    │   └── Unauthorized        a request without a valid key
-    ├── TooLarge                a body or a file over a limit
+    ├── NotFound                a resource that does not exist
+    ├── Conflict                a request that the resource's state does not allow
+    ├── InvalidRequest          a malformed or unsupported request
+    ├── Forbidden               a cross-origin request, or one that the key does not permit
+    │   └── Unauthorized        a request without a valid API key
+    ├── TooLarge                a request body or file above a limit
     └── TryLater                a request that can succeed after `retry_after` seconds
-        ├── RateLimited         more requests than a key may make
+        ├── RateLimited         a key exceeded its request limit
         └── Unavailable         a model process that is down, starting, or has a full queue
 
-A failure that costs one group only (a reward that raised, say) is no exception: it is
-recorded on the rollout as `types.Failure` and counted.
+A failure that affects a single group, such as a reward function that raised, is not an exception: it is recorded on
+the rollout as `types.Failure` and counted.
 """
 
 from __future__ import annotations
 
 
 class StropError(Exception):
-    """Base of the tree. `code` and `param` are what an API client gets to see."""
+    """Base class. `code` and `param` are returned to API clients."""
 
     code = "strop_error"
 
@@ -41,13 +41,13 @@ class StropError(Exception):
 
 
 class ConfigError(StropError):
-    """A configuration that cannot be run; `param` is the dotted key."""
+    """An invalid configuration; `param` is the dotted key."""
 
     code = "invalid_config"
 
 
 class DataError(StropError):
-    """A data file that cannot be used; the message lists its faults by line."""
+    """An invalid data file; the message lists its errors by line."""
 
     code = "invalid_data"
 
@@ -59,7 +59,7 @@ class ModelError(StropError):
 
 
 class ContextOverflow(ModelError):
-    """A conversation that no longer fits into the model's positions: it ends a rollout, never a run."""
+    """A conversation that exceeds the model's context length. It ends a rollout, never a run."""
 
     code = "context_overflow"
 
@@ -77,7 +77,7 @@ class TooManyFailures(StropError):
 
 
 class TrainingDiverged(StropError):
-    """Several steps in a row had no finite loss and gradient."""
+    """Consecutive steps without a finite loss and gradient."""
 
     code = "training_diverged"
 
@@ -101,43 +101,43 @@ class DatabaseError(StropError):
 
 
 class ServerError(StropError):
-    """A server that cannot start: its folder, its port, its settings."""
+    """A server that cannot start because of its data folder, port or settings."""
 
     code = "invalid_server"
 
 
 class NotFound(StropError):
-    """Something that a client names and that does not exist."""
+    """A resource that does not exist."""
 
     code = "not_found"
 
 
 class Conflict(StropError):
-    """A request that the present state of a thing does not allow."""
+    """A request that the resource's current state does not allow."""
 
     code = "conflict"
 
 
 class InvalidRequest(StropError):
-    """A request that is malformed, or asks for what strop does not do; `param` is the field."""
+    """A malformed or unsupported request; `param` is the field."""
 
     code = "invalid_request"
 
 
 class Forbidden(StropError):
-    """A request made by a foreign page, or for something that its key does not open."""
+    """A cross-origin request, or one that the API key does not permit."""
 
     code = "forbidden"
 
 
 class Unauthorized(Forbidden):
-    """A request without a valid key."""
+    """A request without a valid API key."""
 
     code = "invalid_api_key"
 
 
 class TooLarge(StropError):
-    """A body or a file over a limit."""
+    """A request body or file above a limit."""
 
     code = "too_large"
 
@@ -151,7 +151,7 @@ class TryLater(StropError):
 
 
 class RateLimited(TryLater):
-    """More requests than a key may make."""
+    """A key exceeded its request limit."""
 
     code = "rate_limit_exceeded"
 

@@ -1,7 +1,7 @@
-"""Metrics of a set of groups, by the names that files, API and charts share.
+"""Metrics of a set of groups, under the names that files, API and charts share.
 
-Pure functions. A group with a failure counts in `rollouts_errored` and `failures/<cause>`
-and in nothing that is about rewards: a broken reward is no score.
+Pure functions. A group with a failure counts only towards `rollouts_errored` and `failures/<cause>`, not towards any
+reward metric: a failed reward is not a score.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
 
 
 def _rewards(groups: Sequence[Group]) -> dict[str, float]:
-    """Empty without a scored group: no reward is not a reward of zero."""
+    """Reward, max reward and solve rate; empty if no group was scored."""
     if not groups:
         return {}
     rewards_NG = [group.rewards_G for group in groups]
@@ -38,7 +38,7 @@ def _rewards(groups: Sequence[Group]) -> dict[str, float]:
 
 
 def _components(groups: Sequence[Group]) -> dict[str, float]:
-    """The same three numbers for each component, over the rollouts that have it."""
+    """Reward, max reward and solve rate of each component, over the rollouts that have it."""
     metrics: dict[str, float] = {}
     for name in _component_names(groups):
         values_NG = [
@@ -62,7 +62,7 @@ def _group_rewards(group: Group) -> list[Reward]:
 
 
 def _summary(suffix: str, values_NG: Sequence[Sequence[float]]) -> dict[str, float]:
-    """Mean over all, mean over prompts of the best, share of prompts with any non-zero value."""
+    """Mean over all values, mean over prompts of the maximum, share of prompts with any non-zero value."""
     return {
         f"reward{suffix}": fmean(value for values in values_NG for value in values),
         f"max_reward{suffix}": fmean(max(values) for values in values_NG),
@@ -82,7 +82,7 @@ def _lengths(groups: Sequence[Group]) -> dict[str, float]:
 
 
 def _entropy(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """Mean over all tokens; empty where no model tells it."""
+    """Mean entropy over all tokens; empty if the completer reports none."""
     known = [(rollout.entropy, rollout.length) for rollout in rollouts if rollout.entropy is not None]
     if not known:
         return {}
@@ -95,14 +95,14 @@ def _failures(groups: Sequence[Group]) -> dict[str, float]:
 
 
 def mean_advantage(advantages: Sequence[Sequence[float]]) -> dict[str, float]:
-    """`advantages`: the mean over all scored rollouts; empty where there is none."""
+    """`advantages`: mean over all scored rollouts; empty if there are none."""
     values = [value for group in advantages for value in group]
     return {"advantages": fmean(values)} if values else {}
 
 
 def pass_at_k(passed: int, samples: int, k: int) -> float:
-    """Chance that at least one of `k` draws from `samples` completions passes, `passed` of which
-    do: 1 - C(n - c, k) / C(n, k), without bias (Chen et al. 2021, arXiv:2107.03374)."""
+    """Unbiased estimate of pass@k for `passed` of `samples` completions: 1 - C(n - c, k) / C(n, k) (Chen et al.
+    2021, arXiv:2107.03374)."""
     return 1.0 - comb(samples - passed, k) / comb(samples, k)
 
 
@@ -118,5 +118,5 @@ def pass_metrics(groups: Sequence[Group], threshold: float) -> dict[str, float]:
 
 
 def prefixed(prefix: str, metrics: Mapping[str, float]) -> dict[str, float]:
-    """The metrics with a prefix, such as `validation/`."""
+    """Metrics with a prefix such as `validation/` added to each name."""
     return {f"{prefix}{name}": value for name, value in metrics.items()}

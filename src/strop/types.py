@@ -167,6 +167,17 @@ class Context:
     """Names the conversation in errors, such as `line 17`."""
 
 
+def tokens_after(
+    context: Context, prompt_ids_T: tuple[int, ...], token_ids_T: tuple[int, ...], logprobs_T: tuple[float, ...]
+) -> TurnTokens:
+    """The tokens of a turn that was sampled from a prompt: the prompt extends the context's ids, or
+    begins another segment."""
+    known = len(context.ids_T)
+    if prompt_ids_T[:known] == context.ids_T:
+        return TurnTokens(prompt_ids_T[known:], token_ids_T, logprobs_T)
+    return TurnTokens(prompt_ids_T, token_ids_T, logprobs_T, new_segment=True)
+
+
 @dataclass(frozen=True)
 class Segment:
     """A token sequence as the trainer sees it: one prompt and what followed it."""

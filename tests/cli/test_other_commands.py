@@ -158,7 +158,7 @@ def test_eval_without_the_key_that_was_named_says_so(strop: Strop) -> None:
     arguments = ("--data", "held_out.jsonl", "--rewards", "config.toml", "--api-key-env", "NO_SUCH_KEY")
     done = strop("eval", "outside@http://127.0.0.1:9/v1", *arguments)
     assert done.returncode == 1
-    assert "the variable NO_SUCH_KEY is not set" in done.stderr
+    assert "the environment variable NO_SUCH_KEY is not set" in done.stderr
 
 
 def test_eval_with_a_broken_reward_fails(strop: Strop, project: Path) -> None:

@@ -98,7 +98,7 @@ def test_asked_to_stop_it_pauses_and_can_be_resumed(project: Path, number: signa
     _, messages = process.communicate(timeout=120)
     assert process.returncode == 0, messages
     assert run.status()["state"] == "paused"
-    assert "go on with: strop resume" in messages
+    assert "resume with: strop resume" in messages
     step = run.status()["step"]
     resumed = start(project, "resume", str(run.path))
     try:
@@ -153,7 +153,7 @@ def test_a_worker_that_is_killed_is_reported(project: Path) -> None:
 def test_a_finished_run_is_not_resumed(strop: Strop, finished: Path) -> None:
     done = strop("resume", str(finished))
     assert done.returncode == 1
-    assert "is finished" in done.stderr
+    assert "is already finished" in done.stderr
 
 
 def test_resuming_what_is_no_run_says_so(strop: Strop) -> None:

@@ -195,8 +195,12 @@ def test_null_stands_for_an_absent_key(key: str) -> None:
         ({"messages": [USER, CALLS | {"tool_calls": ["f"]}]}, "tool calls", "tool_calls[0] has no function.name"),
         ({"messages": [USER, CALLS | {"tool_calls": []}]}, "content", "content is missing"),
         ({"messages": [USER, CALLS | {"tool_calls": [CALL | {"id": 1}]}]}, "tool calls", "id is the number 1"),
-        ({"messages": [USER, RESULT]}, "tool turns", "no tool was called"),
-        ({"messages": [USER, CALLS, RESULT | {"tool_call_id": "x"}]}, "tool turns", "'x' names no earlier call"),
+        ({"messages": [USER, RESULT]}, "tool turns", "is a tool turn without a preceding tool call"),
+        (
+            {"messages": [USER, CALLS, RESULT | {"tool_call_id": "x"}]},
+            "tool turns",
+            "'x' does not match any earlier tool call",
+        ),
         ({"messages": [USER], "tools": {}}, "tools", "tools is an object"),
         ({"messages": [USER], "tools": [{"name": "f"}]}, "tools", "tools[0] has no function.name"),
         ({"messages": [USER], "metadata": "easy"}, "metadata", "the string 'easy'"),
@@ -342,7 +346,7 @@ def test_twenty_overlapping_pairs_are_listed_and_the_rest_counted(write: Write) 
     with pytest.raises(DataError) as caught:
         refuse_overlap(rows, rows, "train.jsonl", "valid.jsonl")
     lines = caught.value.message.splitlines()
-    assert lines[0].startswith("30 validation rows also stand in the training data")
+    assert lines[0].startswith("30 validation rows are also in the training data")
     assert len(lines) == 22
     assert lines[-1] == "and 10 more"
 
@@ -444,5 +448,5 @@ def test_a_public_validation_split_that_repeats_training_rows_is_refused(shared_
     folder = shared_data / "azure_rft" / "countdown"
     train = load_rows(folder / "countdown_train_100.jsonl")
     head = load_rows(folder / "countdown_train_25.jsonl")
-    with pytest.raises(DataError, match="25 validation rows also stand in the training data"):
+    with pytest.raises(DataError, match="25 validation rows are also in the training data"):
         refuse_overlap(train, head, "train.jsonl", "head.jsonl")

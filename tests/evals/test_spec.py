@@ -60,7 +60,7 @@ def test_variables_are_those_of_rewards_and_of_the_endpoint() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"config": {**DOCUMENT["config"], "eval": {"samples": 2}}}, r"eval\.samples: greedy completions are all the"),
+        ({"config": {**DOCUMENT["config"], "eval": {"samples": 2}}}, r"eval\.samples: greedy decoding gives identical"),
         ({"config": {}}, "rewards: Tuple should have at least 1 item"),
         ({"model": {"kind": "magic", "source": "x"}}, r"model\.kind: Input should be"),
         ({"model": {"kind": "deployment", "source": "x"}}, "a deployment needs its name"),

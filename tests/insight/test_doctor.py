@@ -223,8 +223,8 @@ def test_the_most_frequent_cause_of_failures_is_named() -> None:
     steps = curves["rollouts_errored"].steps
     causes = {"failures/timeout": Curve(steps, [7.0] * 10), "failures/nan": Curve(steps[:1], [8.0])}
     found = diagnose(dataclasses.replace(curves, by_name={**curves.by_name, **causes}))
-    assert found[0].cause.endswith("most often: timeout")
-    assert found[0].symptom.endswith("of the answers could not be scored")
+    assert found[0].cause.endswith("most frequent cause: timeout")
+    assert found[0].symptom.endswith("of the completions could not be scored")
 
 
 def test_step_0_is_no_training_step() -> None:

@@ -267,7 +267,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(
     assert len(told) == 1
     assert named in told[0]
     assert "step-000003" in told[0]
-    assert told[0].endswith("; going back to the checkpoint before it")
+    assert told[0].endswith("; using the previous checkpoint instead")
 
 
 def test_several_damaged_checkpoints_are_all_named(store: CheckpointStore, tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_before_the_first_checkpoint_there_is_none(store: CheckpointStore) -> No
 def test_a_run_whose_checkpoints_are_all_damaged_does_not_start_over(store: CheckpointStore, tmp_path: Path) -> None:
     save(store, 1)
     truncate(tmp_path / "checkpoints" / "step-000001")
-    with pytest.raises(CheckpointError, match="every checkpoint is damaged, 1 of them"):
+    with pytest.raises(CheckpointError, match="all 1 checkpoints are damaged"):
         newest(store)
 
 

@@ -57,7 +57,7 @@ def test_opening_again_changes_nothing(folder: DataFolder) -> None:
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
-    with pytest.raises(ServerError, match=r"taken: no data folder can be here: File exists"):
+    with pytest.raises(ServerError, match=r"taken: cannot create a data folder here: File exists"):
         DataFolder.open(tmp_path / "taken")
 
 

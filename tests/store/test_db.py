@@ -98,7 +98,7 @@ def test_an_address_that_is_none_is_refused(tmp_path: Path) -> None:
 def test_a_database_of_a_newer_version_is_refused(database: Database, database_url: str, tmp_path: Path) -> None:
     with database.write() as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(DatabaseError, match="made by a newer version of strop"):
+    with pytest.raises(DatabaseError, match="created by a newer version of strop"):
         open_database(database_url, tmp_path)
 
 

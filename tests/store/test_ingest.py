@@ -102,7 +102,7 @@ def test_only_runs_that_moved_are_named(ingester: Ingester, tmp_path: Path) -> N
 
 
 def test_a_folder_that_is_no_run_is_refused(ingester: Ingester, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="no run folder"):
+    with pytest.raises(RunError, match="not a run folder"):
         ingester.import_run(tmp_path)
 
 

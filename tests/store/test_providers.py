@@ -35,11 +35,11 @@ def test_an_unknown_one_is_not_found(store: ProviderStore) -> None:
     store.delete("openai")
     assert store.list() == []
     for missing in (lambda: store.get("openai"), lambda: store.delete("openai")):
-        with pytest.raises(NotFound, match="no provider is called 'openai'"):
+        with pytest.raises(NotFound, match="no provider 'openai'"):
             missing()
 
 
 @pytest.mark.parametrize("name", ["", " ", "a b", "a/b", ".x", "x" * 65, "ä"])
 def test_a_name_fits_into_an_address(store: ProviderStore, name: str) -> None:
-    with pytest.raises(InvalidRequest, match="is no name of a provider"):
+    with pytest.raises(InvalidRequest, match="is not a valid provider name"):
         store.set(name, "https://api.openai.com/v1")

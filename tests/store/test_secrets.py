@@ -55,7 +55,7 @@ def test_a_deleted_secret_is_gone(store: SecretStore) -> None:
     store.delete("API_TOKEN")
     assert store.names() == []
     for missing in (lambda: store.reveal(["API_TOKEN"]), lambda: store.delete("API_TOKEN")):
-        with pytest.raises(NotFound, match="no secret is called 'API_TOKEN'"):
+        with pytest.raises(NotFound, match="no secret 'API_TOKEN'"):
             missing()
 
 
@@ -77,7 +77,7 @@ def test_only_the_owner_can_read_the_key_whatever_the_umask(store: SecretStore, 
 def test_a_key_that_others_can_read_is_refused(store: SecretStore, key_file: Path) -> None:
     store.set("API_TOKEN", "x")
     key_file.chmod(0o640)
-    with pytest.raises(DatabaseError, match=r"secret.key: other users may read it; run `chmod 600"):
+    with pytest.raises(DatabaseError, match=r"secret.key: readable by other users; run `chmod 600"):
         store.reveal(["API_TOKEN"])
 
 
@@ -91,7 +91,7 @@ def test_a_lost_key_is_said_and_not_made_anew_over_stored_secrets(store: SecretS
     store.set("API_TOKEN", "x")
     key_file.unlink()
     for attempt in (lambda: store.reveal(["API_TOKEN"]), lambda: store.set("OTHER", "y")):
-        with pytest.raises(DatabaseError, match=r"secret.key: missing, so that no secret can be read; bring it back"):
+        with pytest.raises(DatabaseError, match=r"secret.key: missing, so no secret can be read; restore it"):
             attempt()
     assert not key_file.exists()
     store.delete("API_TOKEN")
@@ -103,14 +103,14 @@ def test_a_lost_key_is_said_and_not_made_anew_over_stored_secrets(store: SecretS
 def test_a_damaged_key_is_said(store: SecretStore, key_file: Path, content: str) -> None:
     store.set("API_TOKEN", "x")
     key_file.write_text(content)
-    with pytest.raises(DatabaseError, match=r"secret.key: (empty|holds no valid key); bring it back"):
+    with pytest.raises(DatabaseError, match=r"secret.key: (empty|contains no valid key); restore it"):
         store.reveal(["API_TOKEN"])
 
 
 def test_a_key_of_another_server_is_said(store: SecretStore, key_file: Path) -> None:
     store.set("API_TOKEN", "rosebud")
     key_file.write_bytes(Fernet.generate_key())
-    with pytest.raises(DatabaseError, match=r"not the key that API_TOKEN was stored with") as caught:
+    with pytest.raises(DatabaseError, match=r"does not contain the key that API_TOKEN was encrypted with") as caught:
         store.reveal(["API_TOKEN"])
     assert "rosebud" not in str(caught.value)
 
@@ -128,13 +128,13 @@ def test_one_secret_cannot_be_made_to_stand_for_another(store: SecretStore, data
     with database.write() as connection:
         value = connection.scalar(sa.select(secrets.c.value).where(secrets.c.name == "API_TOKEN"))
         connection.execute(secrets.update().where(secrets.c.name == "HARMLESS").values(value=value))
-    with pytest.raises(DatabaseError, match="the secret HARMLESS holds the value of another one"):
+    with pytest.raises(DatabaseError, match="the secret HARMLESS contains the value of another secret"):
         store.reveal(["HARMLESS"])
 
 
 @pytest.mark.parametrize("name", ["", "1ST", "A-B", "A B", "A=B", "Ä", "A\n", "A\0", "A" * 129])
 def test_a_name_must_fit_an_environment_variable(store: SecretStore, name: str) -> None:
-    with pytest.raises(InvalidRequest, match="cannot be the name of an environment variable"):
+    with pytest.raises(InvalidRequest, match="is not a valid environment variable name"):
         store.set(name, "x")
 
 

@@ -16,8 +16,7 @@ import sqlalchemy as sa
 from strop.config import parse_config
 from strop.data.rows import count_rows
 from strop.errors import Conflict, DataError, InvalidRequest, NotFound, TooLarge
-from strop.jobs.job import Job, NewJob
-from strop.jobs.queue import JobQueue
+from strop.jobs.job import Job, JobQueue, NewJob
 from strop.store.datafolder import DataFolder
 from strop.store.datasets import DatasetStore
 from strop.store.db import Database, open_database
@@ -100,7 +99,7 @@ def test_files_for_other_purposes_are_not_read(store: FileStore, purpose: str) -
 
 
 def test_a_file_over_the_limit_leaves_nothing(store: FileStore, folder: DataFolder) -> None:
-    with pytest.raises(TooLarge, match="the file has more than 0 MiB"):
+    with pytest.raises(TooLarge, match="the file exceeds the limit of 0 MiB"):
         store.add("big.bin", "user_data", (b"x" * 100 for _ in range(11)))
     assert left(folder) == []
 
@@ -109,7 +108,7 @@ def test_more_files_than_the_limit_are_refused(store: FileStore, database: Datab
     row = {"created_at": 0.0, "filename": "a", "purpose": "batch", "bytes": 0, "sha256": "", "status": "processed"}
     with database.write(durable=False) as connection:
         connection.execute(files.insert(), [{**row, "id": f"file-{number}"} for number in range(MAX_FILES)])
-    with pytest.raises(TooLarge, match="10,000 files are stored, which is the limit; delete some first"):
+    with pytest.raises(TooLarge, match="10,000 files are stored, which is the limit; delete some files first"):
         store.add("one.txt", "batch", [b"x"])
     store.delete("file-0")
     store.add("one.txt", "batch", [b"x"])
@@ -170,9 +169,9 @@ def test_a_file_that_a_job_needs_is_kept_until_its_end(store: FileStore, databas
     file = store.add("rows.jsonl", "fine-tune", [ROWS])
     queue = JobQueue(database)
     job = train_on(queue, file.id)
-    with pytest.raises(Conflict, match=f"{file.id} is needed by {job.id}"):
+    with pytest.raises(Conflict, match=f"{file.id} is used by {job.id}"):
         store.delete(file.id)
-    queue.want(job.id, "cancel")
+    queue.request(job.id, "cancel")
     store.delete(file.id)
 
 
@@ -180,7 +179,7 @@ def test_a_file_that_a_data_set_names_is_kept(store: FileStore, database: Databa
     file = store.add("rows.jsonl", "fine-tune", [ROWS])
     datasets = DatasetStore(database)
     named = datasets.create("numbers", file.id)
-    with pytest.raises(Conflict, match=f"{file.id} is needed by data set {named.id}"):
+    with pytest.raises(Conflict, match=f"{file.id} is used by data set {named.id}"):
         store.delete(file.id)
     datasets.delete(named.id)
     store.delete(file.id)
@@ -197,7 +196,7 @@ def test_an_expired_file_goes_once_nothing_needs_it(store: FileStore, folder: Da
     with pytest.raises(NotFound):
         store.get(file.id)
     assert left(folder) == [file.id]  # the job still reads it
-    queue.want(job.id, "cancel")
+    queue.request(job.id, "cancel")
     store.purge()
     assert left(folder) == []
 

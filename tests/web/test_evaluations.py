@@ -52,7 +52,7 @@ def evaluate(page: Page, server: ServerProcess, model: str) -> None:
     """Fill in the form, and wait for the end of the evaluation on its page."""
     page.goto(f"{server.url}/evaluate")
     page.get_by_label("Model, checkpoint or deployment").fill(model)
-    page.get_by_text("A model elsewhere").click()
+    page.get_by_text("Use a model behind").click()
     page.get_by_label("Provider").click()
     page.get_by_role("option", name="one", exact=True).click()
     page.get_by_label("Dataset").click()
@@ -174,6 +174,6 @@ def test_what_is_wrong_is_said_at_its_field(page: Page, server: ServerProcess) -
     page.get_by_label("Rewards").click()
     page.get_by_role("option", name="adds").click()
     page.keyboard.press("Escape")
-    page.get_by_label("Answers to each row").fill("0")
+    page.get_by_label("Completions per row").fill("0")
     start.click()
     expect(page.get_by_text("greater than or equal to 1")).to_be_visible()

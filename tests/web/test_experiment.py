@@ -81,7 +81,7 @@ def _cell(step: int, attempt: int) -> Position:
 def test_an_attempt_is_opened_with_the_mouse(page: Page, experiment: str) -> None:
     _open(page, f"{experiment}?tab=rollouts")
     page.get_by_role("button", name="Question 1?").click()
-    expect(page.get_by_text("Choose an attempt")).to_be_visible()
+    expect(page.get_by_text("Select an attempt")).to_be_visible()
     page.locator(".s-heat canvas").click(position=_cell(6, 2))
     expect(page.get_by_role("heading", name="Step 6, attempt 2")).to_be_visible()
     expect(page.locator(".s-sum")).to_contain_text("0.5 (score) = 0.5")
@@ -107,7 +107,7 @@ def test_the_heat_map_is_walked_with_the_keyboard(page: Page, experiment: str) -
     page.keyboard.press("ArrowUp")
     expect(page.get_by_role("heading", name=f"Step {STEPS - 1}, attempt 2")).to_be_visible()
     page.keyboard.press("Escape")
-    expect(page.get_by_text("Choose an attempt")).to_be_visible()
+    expect(page.get_by_text("Select an attempt")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.locator(".s-heat")).to_have_count(0)
 
@@ -116,7 +116,7 @@ def test_every_view_has_a_link(page: Page, watched: Callable[..., Watched], expe
     _open(page, experiment)
     page.get_by_role("tab", name="Rollouts").click()
     page.get_by_label("Search prompts").fill("Question 2")
-    page.get_by_label("Only prompts with").select_option("failed=false")
+    page.get_by_label("Filter by outcome").select_option("failed=false")
     page.get_by_label("Sort").select_option("reward")
     page.get_by_role("button", name="Question 2?").click()
     page.locator(".s-heat canvas").click(position=_cell(5, 3))
@@ -128,7 +128,7 @@ def test_every_view_has_a_link(page: Page, watched: Callable[..., Watched], expe
     expect(again.get_by_role("heading", name="Step 5, attempt 3")).to_be_visible()
     expect(again.locator(".s-group-item")).to_have_count(SAMPLES)
     expect(again.get_by_label("Search prompts")).to_have_value("Question 2")
-    expect(again.get_by_label("Only prompts with")).to_have_value("failed=false")
+    expect(again.get_by_label("Filter by outcome")).to_have_value("failed=false")
     expect(again.get_by_label("Sort")).to_have_value("reward")
 
 

@@ -120,13 +120,13 @@ def test_a_rollout_of_an_older_version_is_shown_like_any_other(page: Page, addre
     assert _said(page) == [
         "system\nBe brief.",
         "user\na question",
-        "assistant · answer · finished · 2 tokens\nfrom before",
+        "assistant · completion · finished · 2 tokens\nfrom before",
     ]
     page.get_by_role("button", name="Tokens").click()
     expect(page.locator(".s-token--sampled")).to_have_count(2)
     page.get_by_role("button", name="Group").click()
     expect(page.locator(".s-group-item")).to_have_text(
-        [f"attempt {n}0.5answer · finished · 2 tokensfrom before" for n in (1, 2)]
+        [f"attempt {n}0.5completion · finished · 2 tokensfrom before" for n in (1, 2)]
     )
 
 

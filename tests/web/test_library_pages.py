@@ -39,7 +39,7 @@ def test_a_data_set_from_its_sample_to_its_end(server: ServerProcess, page: Page
     page.reload()
     expect(page.locator("tbody tr")).to_have_count(2)
     page.locator("tbody summary").first.click()
-    expect(page.get_by_text("The row as the file has it").first).to_be_visible()
+    expect(page.get_by_text("Row as JSON").first).to_be_visible()
     assert violations(page) == []
 
     # A name that is taken is refused where it was typed.
@@ -52,14 +52,14 @@ def test_a_data_set_from_its_sample_to_its_end(server: ServerProcess, page: Page
     expect(page.get_by_role("heading", name="Facts")).to_be_visible()
 
     page.get_by_role("button", name="Split").click()
-    page.get_by_label("Share to hold out, in percent").fill("50")
+    page.get_by_label("Held-out share (%)").fill("50")
     page.locator("form").get_by_role("button", name="Split").click()
     expect(page.get_by_role("heading", name="Facts (train)")).to_be_visible()
     expect(page.get_by_text("92 rows")).to_be_visible()
 
     page.goto(address)
     page.get_by_role("button", name="Delete").click()
-    page.get_by_role("button", name="Keep it").click()
+    page.get_by_role("button", name="Cancel").click()
     expect(page.get_by_role("alertdialog")).to_have_count(0)
     page.get_by_role("button", name="Delete").click()
     page.get_by_role("alertdialog").get_by_role("button", name="Delete").click()
@@ -84,12 +84,12 @@ def test_a_reward_from_its_start_to_its_end(server: ServerProcess, page: Page, t
     # References should get the most there is; answers of one's own show what the reward thinks of them.
     page.get_by_role("button", name="Test", exact=True).click()
     expect(page.get_by_text("1.00 to 1.00")).to_be_visible()
-    page.get_by_label("Answers of yours").check()
+    page.get_by_label("Your own completions").check()
     expect(page.get_by_text("2 + 2?").first).to_be_visible()
-    page.get_by_label("Answers", exact=True).fill("it is 4\n---\nit is 5")
+    page.get_by_label("Completions", exact=True).fill("it is 4\n---\nit is 5")
     page.get_by_role("button", name="Test", exact=True).click()
     expect(page.get_by_text("0.00 to 1.00")).to_be_visible()
-    expect(page.get_by_text("answers differ")).to_be_visible()
+    expect(page.get_by_text("rewards differ")).to_be_visible()
 
     # Completion knows what a function gets; what cannot be read is not stored.
     editor = page.locator(".cm-content")

@@ -41,7 +41,7 @@ def test_a_valid_key_is_kept_where_no_script_reads_it(client: TestClient, keys: 
 def test_a_wrong_key_is_refused_and_not_shown(client: TestClient, key: str) -> None:
     answer = client.post("/login", data={"key": key})
     assert answer.status_code == 401
-    assert "unknown or revoked" in answer.text
+    assert "unknown or has been revoked" in answer.text
     assert "set-cookie" not in answer.headers
     assert not key or key not in answer.text
 

@@ -42,10 +42,10 @@ def test_rows_with_one_answer_tell_nothing_of_spread() -> None:
 @pytest.mark.parametrize(
     "rows, words",
     [
-        ([row(None, None)], "No answer could be scored"),
-        ([row(1.0, None)], "1 of 2 answers could not be scored"),
-        ([row(0.0, 0.0), row(0.0, 0.0)], "Every answer got 0"),
-        ([row(1.0, 1.0)], "Every answer got 1"),
+        ([row(None, None)], "No completion could be scored"),
+        ([row(1.0, None)], "1 of 2 completions could not be scored"),
+        ([row(0.0, 0.0), row(0.0, 0.0)], "Every completion scored 0"),
+        ([row(1.0, 1.0)], "Every completion scored 1"),
         ([row(0.0, 0.0)] * 5 + [row(1.0, 1.0)] * 5 + [row(0.0, 1.0)], "Only 9% of the prompts"),
     ],
 )

@@ -27,10 +27,10 @@ def settings(page: Page, server: ServerProcess) -> Page:
 
 
 def _add_provider(page: Page, name: str, address: str, key: str | None = None) -> None:
-    page.get_by_role("button", name="Add a provider").click()
+    page.get_by_role("button", name="Add provider").click()
     dialog = page.get_by_role("dialog", name="New provider")
     dialog.get_by_label("Name").fill(name)
-    dialog.get_by_label("Address").fill(address)
+    dialog.get_by_label("Base URL").fill(address)
     if key is not None:
         dialog.get_by_label("Key").click()
         page.get_by_role("option", name=key).click()
@@ -57,24 +57,24 @@ def test_a_provider_is_added_checked_and_deleted(settings: Page) -> None:
     assert violations(page) == []
     row.get_by_role("button", name="Delete one").click()
     page.get_by_role("alertdialog").get_by_role("button", name="Delete").click()
-    expect(page.get_by_text("No providers.")).to_be_visible()
+    expect(page.get_by_text("No providers yet.")).to_be_visible()
 
 
 def test_what_is_wrong_with_a_provider_stands_at_its_field(settings: Page) -> None:
     _add_provider(settings, "one", "api.openai.com")
     dialog = settings.get_by_role("dialog", name="New provider")
     expect(dialog.get_by_text("must begin with http:// or https://")).to_be_visible()
-    dialog.get_by_label("Address").fill("https://api.openai.com/v1")
+    dialog.get_by_label("Base URL").fill("https://api.openai.com/v1")
     dialog.get_by_label("Name").fill("of two words")
     dialog.get_by_role("button", name="Save").click()
-    expect(dialog.get_by_text("is no name of a provider")).to_be_visible()
+    expect(dialog.get_by_text("is not a valid provider name")).to_be_visible()
 
 
 def test_an_evaluation_offers_the_models_of_a_provider(page: Page, server: ServerProcess) -> None:
     with ChatEndpoint(lambda _: lists("large", "small")) as endpoint:
         httpx.put(f"{server.url}/v1/strop/providers/two", json={"base_url": endpoint.url}).raise_for_status()
         page.goto(f"{server.url}/evaluate")
-        page.get_by_text("A model elsewhere").click()
+        page.get_by_text("Use a model behind").click()
         page.get_by_label("Provider").click()
         page.get_by_role("option", name="two").click()
         expect(page.get_by_text("It offers 2 models")).to_be_visible()
@@ -85,7 +85,7 @@ def test_a_provider_that_refuses_is_said_in_the_form(page: Page, server: ServerP
     with ChatEndpoint(lambda _: fails(401, "who are you?")) as endpoint:
         httpx.put(f"{server.url}/v1/strop/providers/three", json={"base_url": endpoint.url}).raise_for_status()
         page.goto(f"{server.url}/evaluate")
-        page.get_by_text("A model elsewhere").click()
+        page.get_by_text("Use a model behind").click()
         page.get_by_label("Provider").click()
         page.get_by_role("option", name="three").click()
         expect(page.get_by_role("alert")).to_contain_text(
@@ -105,7 +105,7 @@ def test_a_theme_is_kept(watched: Callable[..., Watched], server: ServerProcess)
 
 
 def test_a_key_is_shown_once(settings: Page) -> None:
-    settings.get_by_label("Name of the new key").fill("laptop")
+    settings.get_by_label("Key name").fill("laptop")
     settings.get_by_role("button", name="Create").click()
     shown = settings.get_by_role("dialog").locator("pre")
     expect(shown).to_contain_text("sk-strop-")

@@ -86,40 +86,40 @@ def test_a_job_is_made_although_the_file_was_faulty_at_first(
     expect(faults.nth(1)).to_contain_text(re.compile("3.*not JSON"))
     assert server.http.get("/v1/files").json()["data"] == []
     upload(page, tmp_path / "sums.jsonl", MENDED)
-    expect(page.get_by_text("8 rows, no faults")).to_be_visible()
+    expect(page.get_by_text("8 rows, no errors")).to_be_visible()
     expect(page.get_by_text("0 of 8", exact=True)).to_be_visible()  # prompts dropped at the usual limit
-    page.get_by_label("Maximum prompt length").fill("4")
+    page.get_by_label("Max prompt length").fill("4")
     expect(page.get_by_text("8 of 8", exact=True)).to_be_visible()
-    page.get_by_label("Maximum prompt length").fill("64")
-    page.get_by_label("A part of these rows").check()
-    page.get_by_label("Share, in percent").fill("25")
+    page.get_by_label("Max prompt length").fill("64")
+    page.get_by_label("Part of these rows").check()
+    page.get_by_label("Held-out share (%)").fill("25")
     page.get_by_role("button", name="Hold out").click()
     expect(page.get_by_text("sums (train) (6 rows)").or_(page.locator("[value^='sums (train)']")).first).to_be_visible()
     next_step(page, "Tools", "Conversation mode")
 
     # A value that cannot be is refused at its field, in the words of the configuration.
-    page.get_by_label("Maximum response length").fill("0")
+    page.get_by_label("Max response length").fill("0")
     expect(page.get_by_text("greater than or equal to 1, found 0")).to_be_visible()
     page.get_by_role("button", name="Next: Reward").click()
     expect(page.get_by_role("heading", name="Conversation mode")).to_be_visible()
-    page.get_by_label("Maximum response length").fill("8")
+    page.get_by_label("Max response length").fill("8")
     page.get_by_label("Samples per prompt").fill("4")
     expect(page.get_by_text("2 steps of 4 prompts × 4 samples")).to_be_visible()
     next_step(page, "Reward", "Add a reward")
 
-    page.get_by_label("Starting from").click()
+    page.get_by_label("Preset").click()
     page.get_by_role("option", name="Custom").click()
     write_code(page, "def grade(")
     page.get_by_role("button", name="Test", exact=True).click()
     expect(page.get_by_text("is no Python code").first).to_be_visible()
     write_code(page, GRADE)
     page.get_by_role("button", name="Test", exact=True).click()
-    expect(page.get_by_text("Prompts with useful spread")).to_be_visible(timeout=120_000)
-    expect(page.get_by_text("tokens a second")).to_be_visible()
+    expect(page.get_by_text("Prompts with varied rewards")).to_be_visible(timeout=120_000)
+    expect(page.get_by_text("tokens per second")).to_be_visible()
     expect(page.locator(".s-tried")).to_have_count(4)
-    next_step(page, "Review", "The job")
+    next_step(page, "Review", "Job")
 
-    expect(page.get_by_text("if answers stay as long as in the test")).to_be_visible()
+    expect(page.get_by_text("if completions stay as long as in the test")).to_be_visible()
     create = page.get_by_role("button", name="Confirm & Create")
     expect(create).to_be_disabled()
     page.get_by_label("Name", exact=True).fill("no name")
@@ -140,12 +140,12 @@ def test_a_job_is_made_although_the_file_was_faulty_at_first(
 
     # The draft leads to its job from now on; a clone brings everything along.
     page.go_back()
-    page.get_by_role("button", name="Another one like it").click()
+    page.get_by_role("button", name="Clone the job").click()
     page.wait_for_url("**/jobs/new?draft=*")
     page.get_by_role("button", name="Review", exact=True).click()
-    page.get_by_role("heading", name="The job", exact=True).wait_for()
+    page.get_by_role("heading", name="Job", exact=True).wait_for()
     row = page.locator(".s-review-row")
-    expect(row.filter(has_text="Maximum response length")).to_contain_text("8")
+    expect(row.filter(has_text="Max response length")).to_contain_text("8")
     expect(row.filter(has_text="Held-out rows")).to_contain_text("sums (validation) (2 rows)")
     page.get_by_role("checkbox").click()
     page.get_by_role("button", name="Confirm & Create").click()
@@ -166,7 +166,7 @@ def test_no_step_keeps_anybody_out(
         ("Dataset", "Training rows"),
         ("Tools", "Conversation mode"),
         ("Reward", "Add a reward"),
-        ("Review", "The job"),
+        ("Review", "Job"),
     ):
         next_step(page, title, landmark)
         if title == "Dataset":
@@ -214,7 +214,7 @@ def test_a_draft_outlives_a_server_that_is_killed(
         expect(row.filter(has_text="Held-out rows")).to_contain_text("Maths (held out)")
         expect(row.filter(has_text="Epochs")).to_contain_text("3")
         page.goto(f"{second.url}/jobs/new")
-        page.get_by_text("Go on with a draft (1)").click()
+        page.get_by_text("Continue a draft (1)").click()
         expect(page.get_by_role("link", name="smollm2-135m")).to_be_visible()
         page.goto("about:blank")
     seen.errors.clear()

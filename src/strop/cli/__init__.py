@@ -1,9 +1,7 @@
-"""The command line. Thin: each command reads its arguments, calls one function of the layers
-below, and shows what comes back.
+"""The command line. Each command parses its arguments, calls one function of the layers below and prints the result.
 
-Training runs in a process of its own (`python -m strop.worker`), whose run folder is
-followed. Commands that need a model import torch only when they run, inside the function:
-help, listings and data checks answer at once.
+Training runs in a separate process (`python -m strop.worker`); the command follows its run folder. Commands that
+need a model import torch inside the function, so that help, listings and data checks start fast.
 """
 
 from strop.cli.main import main

@@ -1,4 +1,4 @@
-"""Where the commands write: results to standard output, everything else to standard error."""
+"""Console output: results go to standard output, everything else to standard error."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 
 
 def print_json(value: Json) -> None:
-    """One JSON document on standard output, as it is: no colours, no wrapping."""
+    """Print one JSON document to standard output, without colours or wrapping."""
     print(json.dumps(value, ensure_ascii=False, indent=2))
 
 
 def say(line: str) -> None:
-    """A line about what is going on."""
+    """Print a status line to standard error."""
     errors.print(line, markup=False, style="dim")

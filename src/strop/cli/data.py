@@ -1,4 +1,4 @@
-"""`strop data check`: what is in a file of rows, and what is wrong with it."""
+"""`strop data check`: report the contents and errors of a data file."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from rich.table import Table
 from strop.cli.console import JsonOption, errors, output, print_json
 from strop.data.rows import DataReport, check_rows
 
-app = typer.Typer(help="Look at data files.", no_args_is_help=True)
+app = typer.Typer(help="Check data files.", no_args_is_help=True)
 
 
 @app.callback()
 def _root() -> None:
-    """Look at data files."""
+    """Check data files."""
 
 
 @app.command()
 def check(
-    file: Annotated[Path, typer.Argument(help="JSONL file of rows.")],
+    file: Annotated[Path, typer.Argument(help="JSONL file with one row per line.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Check every row of a file and report all faults together.
+    """Check every row of a data file and report all errors.
 
-    Exit code 1 when there is a fault.
+    The exit code is 1 if there are errors.
 
     Example: `strop data check train.jsonl`
     """
@@ -50,10 +50,10 @@ def _show(report: DataReport) -> None:
         counts = report.counts
         output.print(
             f"{counts['with_reference']:,} with a reference answer, {counts['with_tools']:,} with tools, "
-            f"{counts['repeated']:,} repeated"
+            f"{counts['repeated']:,} duplicates"
         )
     if report.faults:
         errors.print(report.explain(), markup=False, soft_wrap=True)
-        errors.print(f"{report.fault_count:,} faults", style="bold red")
+        errors.print(f"{report.fault_count:,} errors", style="bold red")
     else:
         output.print("no faults", style="green")

@@ -1,4 +1,4 @@
-"""`strop eval`: one model on held-out rows, or two compared row by row."""
+"""`strop eval`: evaluate a model on held-out rows, or compare two models row by row."""
 
 from __future__ import annotations
 
@@ -28,28 +28,35 @@ from strop.types import Group, Json, StepRecord
 def evaluate(
     model: Annotated[
         str,
-        typer.Argument(help="Catalogue name, Hugging Face id, folder, checkpoint, run, or MODEL@URL of an endpoint."),
+        typer.Argument(help="Catalogue name, Hugging Face id, folder, checkpoint, run, or MODEL@URL for an endpoint."),
     ],
     data: Annotated[Path, typer.Option(help="Held-out rows, JSONL.")],
-    rewards: Annotated[Path, typer.Option(help="TOML file with [[rewards]]; [sampling] and [eval] count too.")],
-    against: Annotated[str | None, typer.Option(help="Another model to compare with, such as the base.")] = None,
+    rewards: Annotated[
+        Path, typer.Option(help="TOML file with [[rewards]]; its [sampling] and [eval] tables apply too.")
+    ],
+    against: Annotated[
+        str | None, typer.Option(help="Second model to compare with, for example the base model.")
+    ] = None,
     api_key_env: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Environment variable with the key of an endpoint.")
+        str | None, typer.Option(metavar="NAME", help="Environment variable with the endpoint's API key.")
     ] = None,
-    concurrency: Annotated[int, typer.Option(min=1, max=512, help="Calls to an endpoint at the same time.")] = 16,
+    concurrency: Annotated[int, typer.Option(min=1, max=512, help="Max concurrent requests to an endpoint.")] = 16,
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one value, say eval.samples=4.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override one setting, for example eval.samples=4."),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first rows.")] = None,
-    show: Annotated[int, typer.Option(min=0, help="Answers to print, side by side.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Write every answer to this JSONL file.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Use only this many rows from the start of the file.")
+    ] = None,
+    show: Annotated[int, typer.Option(min=0, help="Number of rows whose completions are printed side by side.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Write every rollout to this JSONL file.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure a model on held-out rows, with the settings of [eval].
+    """Evaluate a model on held-out rows with the settings in [eval].
 
     Example: `strop eval runs/demo --data heldout.jsonl --rewards config.toml --against smollm2-135m`
 
-    A model behind an OpenAI-compatible endpoint is named with its address:
+    Name a model behind an OpenAI-compatible endpoint with its base URL:
     `strop eval gpt-5-mini@https://api.openai.com/v1 --api-key-env OPENAI_API_KEY …`
     """
     from strop.worker.evaluation import evaluate_models
@@ -75,7 +82,7 @@ def evaluate(
 
 
 class _Display:
-    """A bar on standard error while rows are answered."""
+    """Progress bar on standard error."""
 
     def __init__(self) -> None:
         columns = (
@@ -95,15 +102,15 @@ class _Display:
         self._bar.stop()
 
     def say(self, line: str) -> None:
-        """Take a line about what takes long."""
+        """Print a status line."""
         say(line)
 
     def start(self, label: str, rows: int) -> None:
-        """Take the next model's label and its number of rows."""
+        """Start the progress of a model with this number of rows."""
         self._task = self._bar.add_task(label, total=rows)
 
     def group(self, group: Group) -> None:
-        """Take a row's scored answers."""
+        """Advance by one scored row."""
         assert self._task is not None
         self._bar.advance(self._task)
 
@@ -111,8 +118,10 @@ class _Display:
 def _table(
     config: RunConfig, evaluations: dict[str, Evaluation], reports: Sequence[Report], comparison: Comparison | None
 ) -> Table:
-    settings = f"{config.eval.samples} answer(s) a row at temperature {config.eval.temperature:g}"
-    table = Table(box=None, caption=f"{settings}; in brackets 95 % intervals over rows", caption_justify="left")
+    settings = f"{config.eval.samples} completion(s) per row at temperature {config.eval.temperature:g}"
+    table = Table(
+        box=None, caption=f"{settings}; 95 % confidence intervals over rows in brackets", caption_justify="left"
+    )
     table.add_column("")
     for label in (*evaluations, *(["change"] if comparison else [])):
         table.add_column(label, justify="right")
@@ -132,7 +141,7 @@ def _table(
 
 
 def _estimates(reports: Sequence[Report], comparison: Comparison | None) -> Iterator[tuple[str, list[str]]]:
-    """What has an interval: reward, pass rates, components. Names that one side lacks are left out."""
+    """Estimates by name: reward, pass rates and components. Names that one side lacks are omitted."""
     last = reports[-1]
     yield "reward", [str(found.reward) for found in reports] + ([str(comparison.change)] if comparison else [])
     for size in last.pass_at:
@@ -147,7 +156,7 @@ def _estimates(reports: Sequence[Report], comparison: Comparison | None) -> Iter
 
 
 def _shared_metrics(evaluations: Sequence[Evaluation]) -> list[str]:
-    """What else is worth a line."""
+    """Additional result lines."""
     wanted = ("solve_rate", "response_length", "response_length_clip_ratio", "rollouts_errored")
     return [name for name in wanted if all(name in evaluation.metrics for evaluation in evaluations)]
 

@@ -1,4 +1,4 @@
-"""Following a training process by its run folder: a line for each step, a bar, the time left."""
+"""Follow a training process through its run folder: a line per step, a progress bar and the time left."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _COLUMNS = (
 
 
 class Follower:
-    """Shows a run while its process works, and passes requests to stop on to it."""
+    """Displays a run while its process works and forwards requests to stop."""
 
     def __init__(self, run: RunDir, quiet: bool) -> None:
         self._run = run
@@ -43,7 +43,7 @@ class Follower:
         self._asked = 0
 
     def follow(self, process: subprocess.Popen[bytes]) -> int:
-        """Show the run until its process ends; returns the exit code for the command."""
+        """Display the run until its process ends. Returns the command's exit code."""
         columns = (
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -73,7 +73,9 @@ class Follower:
             self._asked += 1
             process.send_signal(signal.SIGTERM)
             if self._asked == 1:
-                errors.print("finishing the step and saving a checkpoint; once more to stop at once")
+                errors.print(
+                    "finishing the current step and saving a checkpoint; press Ctrl-C again to stop immediately"
+                )
 
         return stop
 
@@ -90,29 +92,31 @@ class Follower:
         if not total or not self._seconds:
             return ""
         pace = sum(self._seconds) / len(self._seconds)
-        return f"{pace:.1f} s a step, {_clock((total - step) * pace)} left"
+        return f"{pace:.1f} s per step, {_clock((total - step) * pace)} left"
 
     def _explain(self, code: int) -> int:
-        """Say how the process ended, and what to do next."""
+        """Print how the process ended and what to do next."""
         status = self._run.status()
         path = self._run.path
         match status.get("state"):
             case RunState.SUCCEEDED if code == 0:
                 return 0
             case RunState.PAUSED if code == 0:
-                errors.print(f"paused after step {status.get('step')}; go on with: strop resume {path}", markup=False)
+                errors.print(f"paused after step {status.get('step')}; resume with: strop resume {path}", markup=False)
                 return 0
             case RunState.FAILED:
                 errors.print(f"failed: {status.get('message')}", markup=False, style="red", soft_wrap=True)
                 return 1
         if self._asked:
-            errors.print(f"stopped at once; go on from the newest checkpoint with: strop resume {path}", markup=False)
+            errors.print(
+                f"stopped immediately; resume from the newest checkpoint with: strop resume {path}", markup=False
+            )
             return 128 + signal.SIGINT
         reason = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         errors.print(
-            f"the training process ended with {reason}; its last output is in {self._run.raw_output}.\n"
+            f"the training process ended with {reason}; its output is in {self._run.raw_output}.\n"
             "If the machine ran out of memory, lower train.micro_batch_tokens or sampling.max_concurrent.\n"
-            f"Go on from the newest checkpoint with: strop resume {path}",
+            f"Resume from the newest checkpoint with: strop resume {path}",
             markup=False,
             style="red",
         )
@@ -120,7 +124,7 @@ class Follower:
 
 
 class _MetricsTail:
-    """New lines of metrics.jsonl, each once. The file may shrink when a run resumes."""
+    """Yield each new line of metrics.jsonl once. The file may shrink when a run resumes."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

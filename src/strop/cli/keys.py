@@ -1,7 +1,7 @@
-"""`strop keys`: who may use a server from another machine.
+"""`strop keys`: manage the API keys of a server.
 
-Only one process writes the database of a data folder. While a server holds it, the commands ask
-that server; otherwise they open it themselves.
+Only one process may write the database of a data folder. While a server is running, the commands call the server;
+otherwise they open the database directly.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from strop.cli.remote import Remote, server_missing
 from strop.store.datafolder import DataFolder
 from strop.types import Json
 
-app = typer.Typer(help="Make, list and revoke keys of the server.", no_args_is_help=True)
+app = typer.Typer(help="Create, list and revoke the server's API keys.", no_args_is_help=True)
 
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Argument(help="For people: who or what uses the key.")],
+    name: Annotated[str, typer.Argument(help="Name of the key: who or what uses it.")],
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a key and print it. It is not shown again.
+    """Create a key and print it. It is not shown again.
 
     Example: `strop keys create laptop`
     """
@@ -47,12 +47,12 @@ def create(
         print_json(key)
     else:
         output.print(key["key"], markup=False, soft_wrap=True)
-        errors.print(f"key {key['id']} for {key['name']}; keep it, it is not shown again", markup=False)
+        errors.print(f"key {key['id']} for {key['name']}; store it now, it is not shown again", markup=False)
 
 
 @app.command("list")
 def list_keys(data_dir: DataDir = None, database_url: DatabaseUrl = None, as_json: JsonOption = False) -> None:
-    """List the keys, revoked ones too.
+    """List all keys, including revoked ones.
 
     Example: `strop keys list`
     """
@@ -65,18 +65,18 @@ def list_keys(data_dir: DataDir = None, database_url: DatabaseUrl = None, as_jso
     if as_json:
         print_json(found)
     elif not found:
-        errors.print("no keys yet; make one with: strop keys create NAME")
+        errors.print("no keys yet; create one with: strop keys create NAME")
     else:
         output.print(_table(found))
 
 
 @app.command()
 def revoke(
-    key: Annotated[str, typer.Argument(metavar="KEY_ID", help="As `strop keys list` shows it.")],
+    key: Annotated[str, typer.Argument(metavar="KEY_ID", help="Id of the key, as printed by `strop keys list`.")],
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """End a key for good.
+    """Revoke a key permanently.
 
     Example: `strop keys revoke key_0123456789abcdef01234567`
     """
@@ -91,7 +91,7 @@ def revoke(
 
 @contextmanager
 def _store(folder: DataFolder, database_url: str | None) -> Iterator[Any]:
-    """The KeyStore, while no server has it."""
+    """Open the key store directly while no server is running."""
     try:
         from strop.store.db import open_database
         from strop.store.keys import KeyStore

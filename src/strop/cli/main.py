@@ -1,4 +1,4 @@
-"""The `strop` command and how it ends when something goes wrong."""
+"""The `strop` command and its error handling."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ app.add_typer(data.app, name="data")
 
 
 def main() -> None:
-    """Run the command line. What a user can mend is one message and exit code 1, no traceback."""
+    """Run the command line. A StropError prints one message without a traceback and exits with code 1."""
     try:
         app()
     except StropError as error:

@@ -1,4 +1,4 @@
-"""`strop models`, `strop chat`, `strop export`: models before and after training."""
+"""`strop models`, `strop chat` and `strop export`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from strop.errors import ModelError
 from strop.policy.catalogue import CATALOGUE, local_folder
 from strop.types import Rollout, SamplingParams, StopReason
 
-app = typer.Typer(help="Models by name, and getting them here.", no_args_is_help=True)
+app = typer.Typer(help="List and download models.", no_args_is_help=True)
 
 ModelArgument = Annotated[str, typer.Argument(help="Catalogue name, Hugging Face id, folder, checkpoint, or run.")]
 
 
 @app.command("list")
 def list_models(as_json: JsonOption = False) -> None:
-    """List the catalogue. Any other Hugging Face id or folder works as well.
+    """List the model catalogue. Any other Hugging Face id or folder works too.
 
     Example: `strop models list`
     """
@@ -43,7 +43,7 @@ def list_models(as_json: JsonOption = False) -> None:
     if as_json:
         print_json(entries)
         return
-    table = Table(box=None, caption="LoRA and full: memory for training, without activations", caption_justify="left")
+    table = Table(box=None, caption="LoRA and full: training memory without activations", caption_justify="left")
     table.add_column("name", no_wrap=True)
     for column in ("size", "LoRA", "full"):
         table.add_column(column, justify="right", no_wrap=True)
@@ -57,7 +57,7 @@ def list_models(as_json: JsonOption = False) -> None:
 
 @app.command()
 def pull(name: Annotated[str, typer.Argument(help="Catalogue name or Hugging Face id.")]) -> None:
-    """Bring a model to this machine.
+    """Download a model to this machine.
 
     Example: `strop models pull smollm2-135m`
     """
@@ -70,13 +70,15 @@ def pull(name: Annotated[str, typer.Argument(help="Catalogue name or Hugging Fac
 
 def chat(
     model: ModelArgument,
-    message: Annotated[str | None, typer.Option("--message", "-m", help="Ask this once and leave.")] = None,
+    message: Annotated[
+        str | None, typer.Option("--message", "-m", help="Send this message, print the completion and exit.")
+    ] = None,
     system: Annotated[str | None, typer.Option(help="System message.")] = None,
     temperature: Annotated[float, typer.Option(min=0, max=2, help="0 takes the likeliest token.")] = 0.7,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Limit on an answer.")] = 512,
-    seed: Annotated[int, typer.Option(help="Fixes what is drawn.")] = 0,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Max tokens per completion.")] = 512,
+    seed: Annotated[int, typer.Option(help="Sampling seed.")] = 0,
 ) -> None:
-    """Talk with a model. An empty line or Ctrl-D ends it; `/new` starts over.
+    """Chat with a model. An empty line or Ctrl-D exits; `/new` starts a new conversation.
 
     Example: `strop chat smollm2-135m -m "Name three colours."`
     """
@@ -96,11 +98,11 @@ def chat(
 
 def export(
     checkpoint: ModelArgument,
-    merge: Annotated[Path, typer.Option(help="Folder for full fp32 weights with the adapter folded in.")],
+    merge: Annotated[Path, typer.Option(help="Output folder for fp32 weights with the adapter merged in.")],
 ) -> None:
-    """Write a trained model for tools that know no adapters.
+    """Export a trained model with merged weights, for tools without adapter support.
 
-    A checkpoint itself already loads in peft (LoRA) or transformers (full training).
+    A checkpoint loads directly in peft (LoRA) or transformers (full training).
 
     Example: `strop export runs/demo --merge my-model`
     """

@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 
 DataDir = Annotated[
-    Path | None, typer.Option(help="Folder of the server's data; by default $STROP_HOME, else ~/.local/share/strop.")
+    Path | None, typer.Option(help="The server's data folder. Default: $STROP_HOME, or ~/.local/share/strop.")
 ]
 DatabaseUrl = Annotated[
     str | None,
     typer.Option(
         envvar="STROP_DATABASE_URL",
         show_envvar=True,
-        help="Database; by default SQLite in the data folder. With a password: in the variable, where no list of "
-        "processes shows it.",
+        help="Database URL. Default: SQLite in the data folder. Pass a URL with a password in the variable, so that "
+        "it does not appear in process lists.",
     ),
 ]

@@ -1,4 +1,4 @@
-"""Calls to a running server, with nothing but the standard library."""
+"""Calls to a running server, using only the standard library."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _TIMEOUT_S = 60.0
 
 @dataclass(frozen=True)
 class Remote:
-    """A server by its URL. A key, where it needs one, comes from $STROP_API_KEY."""
+    """A server at a URL. The API key, if required, is read from $STROP_API_KEY."""
 
     url: str
 
     def call(self, method: str, path: str, body: Json = None) -> Json:
-        """The answer to one call. ServerError with the server's own words where it refuses."""
+        """Send one request and return the parsed response. Raises ServerError with the server's message."""
         headers = {"Accept": "application/json"}
         if key := os.environ.get("STROP_API_KEY"):
             headers["Authorization"] = f"Bearer {key}"
@@ -45,11 +45,11 @@ def _explain(error: HTTPError) -> str:
     try:
         message = str(json.load(error)["error"]["message"])
     except (ValueError, KeyError, TypeError):
-        message = f"{error.url}: answered {error.code}"
-    hint = "; the command takes it from $STROP_API_KEY" if error.code == 401 else ""
+        message = f"{error.url}: returned status {error.code}"
+    hint = "; set the API key in $STROP_API_KEY" if error.code == 401 else ""
     return message + hint
 
 
 def server_missing(error: ModuleNotFoundError) -> ServerError:
-    """What to say where a package of the server is not installed."""
+    """Error message for a missing server package."""
     return ServerError(f"{error.name} is not installed; run: pip install 'strop[server]'")

@@ -1,4 +1,4 @@
-"""`strop runs`: what runs there are, how they went, and their files for other tools."""
+"""`strop runs`: list, show, export and import runs."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 @app.command("list")
 def list_runs(
-    folder: Annotated[Path, typer.Option("--in", help="Folder that holds run folders.")] = Path("runs"),
+    folder: Annotated[Path, typer.Option("--in", help="Folder that contains run folders.")] = Path("runs"),
     as_json: JsonOption = False,
 ) -> None:
-    """List runs, the newest first.
+    """List runs, newest first.
 
     Example: `strop runs list`
     """
@@ -53,7 +53,7 @@ def list_runs(
 
 @app.command()
 def show(run: Annotated[Path, typer.Argument(help="Run folder.")], as_json: JsonOption = False) -> None:
-    """Show a run: state, newest metrics, reward curve, checkpoints.
+    """Show a run's state, latest metrics, reward curve and checkpoints.
 
     Example: `strop runs show runs/json-extraction-20260102-150405`
     """
@@ -77,10 +77,12 @@ def show(run: Annotated[Path, typer.Argument(help="Run folder.")], as_json: Json
 @app.command()
 def export(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
-    rollouts: Annotated[bool, typer.Option("--rollouts", help="Every rollout as JSONL, not metrics as CSV.")] = False,
-    out: Annotated[Path | None, typer.Option(help="File to write; standard output by default.")] = None,
+    rollouts: Annotated[
+        bool, typer.Option("--rollouts", help="Export all rollouts as JSONL instead of metrics as CSV.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Output file. Default: standard output.")] = None,
 ) -> None:
-    """Write the metrics of a run as CSV, or all its rollouts as JSONL.
+    """Export a run's metrics as CSV or its rollouts as JSONL.
 
     Example: `strop runs export runs/demo --rollouts --out rollouts.jsonl`
     """
@@ -95,14 +97,14 @@ def export(
 
 @app.command("import")
 def import_run(
-    run: Annotated[Path, typer.Argument(help="Run folder; it stays where it is.")],
+    run: Annotated[Path, typer.Argument(help="Run folder. It is not moved or copied.")],
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a run that `strop train` made in the server's lists.
+    """Register a run made by `strop train` with the server.
 
-    A run that is being trained is followed. Importing it again changes nothing.
+    A run that is still training is followed. Importing a run twice has no effect.
 
     Example: `strop runs import runs/demo`
     """
@@ -118,7 +120,7 @@ def import_run(
 
 
 def _import(path: Path, folder: DataFolder, database_url: str | None) -> str:
-    """Do what the server does, while there is none."""
+    """Import the run directly while no server is running."""
     try:
         from strop.store.db import open_database
         from strop.store.ingest import Ingester
@@ -133,7 +135,7 @@ def _import(path: Path, folder: DataFolder, database_url: str | None) -> str:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """A curve of at most `width` characters; each is the mean of its share of the values."""
+    """A sparkline of at most `width` characters; each is the mean of its share of the values."""
     if not values:
         return ""
     count = min(width, len(values))

@@ -18,16 +18,16 @@ from strop.store.rundir import RunDir, RunState
 
 
 def train(
-    config: Annotated[Path, typer.Argument(help="TOML file of the run: see docs/training.md.")],
+    config: Annotated[Path, typer.Argument(help="Configuration file of the run (TOML); see docs/training.md.")],
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one value; may be given often.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one setting. Can be repeated.")
     ] = None,
-    run_dir: Annotated[Path | None, typer.Option(help="Folder of the run; by default runs/NAME-DATE-TIME.")] = None,
+    run_dir: Annotated[Path | None, typer.Option(help="Run folder. Default: runs/NAME-DATE-TIME.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Train a model as a configuration says.
+    """Train a model with a configuration file.
 
-    Ctrl-C finishes the step, saves a checkpoint and pauses; a second one stops at once.
+    Ctrl-C finishes the current step, saves a checkpoint and pauses the run. A second Ctrl-C stops immediately.
 
     Example: `strop train examples/json-extraction/config.toml --set train.learning_rate=1e-4`
     """
@@ -41,18 +41,18 @@ def resume(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Go on with a run from its newest valid checkpoint, as if it had never stopped.
+    """Resume a run from its newest valid checkpoint.
 
     Example: `strop resume runs/json-extraction-20260102-150405`
     """
     opened = RunDir.open(run)
     if opened.status().get("state") == RunState.SUCCEEDED:
-        raise RunError(f"{run} is finished; start a new run, with model = its checkpoint, to train it further")
+        raise RunError(f"{run} is already finished; to train further, start a new run with model set to its checkpoint")
     _work(opened, as_json)
 
 
 def _work(run: RunDir, as_json: bool) -> None:
-    """Run the training process in sight, then say what it left."""
+    """Run the training process, show its progress and print the next steps."""
     with run.lock():
         pass  # RunError, with its number, if another process trains the run
     errors.print(f"run folder {run.path}", markup=False)

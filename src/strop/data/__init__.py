@@ -1,1 +1,1 @@
-"""Data files: strict JSON Lines, the rows in them, and the order that training takes them in."""
+"""Data files: strict JSON Lines, rows, and the order in which training uses them."""

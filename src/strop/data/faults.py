@@ -1,4 +1,4 @@
-"""What is wrong with a data file, and the words for it."""
+"""Errors in a data file."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from strop.types import Json
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing wrong with a data file."""
+    """One error in a data file."""
 
     line: int
-    """Line in the file, counted from 1; 0 when the whole file is meant."""
+    """Line in the file, starting at 1; 0 for the whole file."""
     kind: str
-    """Short name to count by."""
+    """Short name, used for counting."""
     problem: str
     """What was found."""
     remedy: str
@@ -25,19 +25,19 @@ class Fault:
 
 
 class Refused(Exception):
-    """A fault on its way to the place that knows the line. Never leaves the data layer."""
+    """A fault whose line is not known yet. Never leaves the data layer."""
 
     def __init__(self, kind: str, problem: str, remedy: str) -> None:
         super().__init__(problem)
         self.kind, self.problem, self.remedy = kind, problem, remedy
 
     def at(self, line: int) -> Fault:
-        """The fault, now that its line is known."""
+        """The fault at a line."""
         return Fault(line, self.kind, self.problem, self.remedy)
 
 
 def describe(value: Json) -> str:
-    """A JSON value in a few words, for messages: `the string 'abc'`, `a list`, `null`."""
+    """Describe a JSON value for messages: `the string 'abc'`, `a list`, `null`."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -50,5 +50,5 @@ def describe(value: Json) -> str:
 
 
 def clip(text: str, limit: int = 60) -> str:
-    """The start of a text, marked where it was cut."""
+    """Shorten a text and mark where it was cut."""
     return text if len(text) <= limit else text[:limit] + "…"

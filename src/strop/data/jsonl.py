@@ -1,7 +1,7 @@
-"""Strict JSON Lines: a file becomes objects and faults, line by line, in constant memory.
+"""Strict JSON Lines: read a file into objects and faults, line by line, in constant memory.
 
-Nothing here knows what a row means. `str.splitlines` would cut at U+2028 inside a string, and
-text mode would guess an encoding: so the file is read as bytes and split at newline bytes only.
+This module does not interpret rows. The file is read as bytes and split at newline bytes only, because
+`str.splitlines` would split at U+2028 inside a string and text mode would guess an encoding.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from strop.data.strict_json import nesting, parse_object
 from strop.types import Json
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
-"""Longest line that is read, its line ending not counted."""
+"""Maximum line length in bytes, without the line ending."""
 
 _SKIP_BYTES = 64 * 1024
 _BOM = b"\xef\xbb\xbf"
@@ -38,16 +38,15 @@ _MAGIC = {
 _LONE_CR = re.compile(rb"\}[ \t]*\r[ \t\r]*\{")
 
 Found = dict[str, Json] | Fault
-"""What a line turned out to be."""
+"""A parsed line or its fault."""
 
 
 def read_objects(path: str | Path, max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[tuple[int, Found]]:
-    """Line number and object, or fault, for every line of a file that is not blank.
+    """Yield the line number and the object or fault of every non-blank line of a file.
 
-    Lines end at a newline byte only: U+2028 and its like are text. A byte order mark at the
-    start and a carriage return before the newline are dropped. What concerns the whole file
-    (it cannot be opened, is no UTF-8 text, has no rows, changed under our hands) is a fault
-    on line 0: nothing that a file may hold raises an exception.
+    Lines end at a newline byte only; U+2028 and similar characters are text. A byte order mark at the
+    start and a carriage return before the newline are dropped. A problem with the whole file (cannot be opened, is
+    not UTF-8, has no rows, changed while being read) is a fault on line 0. No file content raises an exception.
     """
     try:
         with open(path, "rb") as file:
@@ -60,12 +59,12 @@ def read_objects(path: str | Path, max_line_bytes: int = MAX_LINE_BYTES) -> Iter
 
 
 def _changed(before: os.stat_result, after: os.stat_result) -> bool:
-    """Whether a regular file was written to; a pipe is expected to be."""
+    """Whether a regular file was modified. A pipe is expected to change."""
     return stat.S_ISREG(before.st_mode) and (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns)
 
 
 def _read_lines(file: BinaryIO, limit: int) -> Iterator[tuple[int, Found]]:
-    """The objects and faults of an open file."""
+    """Yield the objects and faults of an open file."""
     seen = False
     for line, content in _split(file, limit):
         if isinstance(content, Fault):
@@ -86,7 +85,7 @@ def _read_lines(file: BinaryIO, limit: int) -> Iterator[tuple[int, Found]]:
 
 
 def _split(file: BinaryIO, limit: int) -> Iterator[tuple[int, bytes | Fault]]:
-    """Number and bytes of each line, line ending included; a fault in place of an over-long one."""
+    """Yield the number and bytes of each line, including the line ending, or a fault for a line that is too long."""
     line = 0
     while chunk := file.readline(limit + len(_BOM) + 2):
         line += 1
@@ -107,12 +106,12 @@ def _split(file: BinaryIO, limit: int) -> Iterator[tuple[int, bytes | Fault]]:
 
 
 def _content(line: bytes) -> bytes:
-    """A line without its ending."""
+    """A line without its line ending."""
     return line.removesuffix(b"\n").removesuffix(b"\r")
 
 
 def _foreign(head: bytes) -> Fault | None:
-    """A fault for a file that is plainly no UTF-8 text, told from its first bytes."""
+    """A fault if the first bytes show that a file is not UTF-8 text."""
     found = next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
     # Without a byte order mark: JSON starts with ASCII, so every other byte is zero.
     zeros = tuple(byte == 0 for byte in head[:4])
@@ -127,10 +126,10 @@ def _foreign(head: bytes) -> Fault | None:
 
 
 def _too_long(line: int, chunk: bytes, size: int, limit: int) -> Fault:
-    """A fault for a line of which only the first bytes were kept."""
+    """A fault for a line that is too long."""
     if _LONE_CR.search(chunk):
         return _lone_cr().at(line)
-    problem = f"{size:,} bytes on one line, the limit is {limit:,}"
+    problem = f"{size:,} bytes on one line; the limit is {limit:,}"
     return Fault(line, "too long", problem, "shorten the row, or write each row on its own line")
 
 
@@ -139,7 +138,7 @@ def _lone_cr() -> Refused:
 
 
 def _parse_line(line: int, raw: bytes) -> Found:
-    """What one line holds; only the last line of a file may lack its newline."""
+    """Parse one line. Only the last line of a file may lack a newline."""
     content = _content(raw)
     try:
         if b"\r" in content and _LONE_CR.search(content):
@@ -154,7 +153,7 @@ def _parse_line(line: int, raw: bytes) -> Found:
 
 
 def _decode(content: bytes) -> str:
-    """The text of a line."""
+    """Decode a line."""
     nul = content.find(0)
     if nul >= 0:
         problem = f"a raw NUL at byte {nul + 1} of the line"
@@ -165,5 +164,7 @@ def _decode(content: bytes) -> str:
         problem = f"byte 0x{content[error.start]:02x} at byte {error.start + 1} of the line is not UTF-8"
         raise Refused("encoding", problem, "save the file as UTF-8") from None
     if text.startswith("\ufeff"):
-        raise Refused("encoding", "a byte order mark inside the file", "remove it; joining files leaves such marks")
+        raise Refused(
+            "encoding", "a byte order mark inside the file", "remove it; concatenating files can leave such marks"
+        )
     return text

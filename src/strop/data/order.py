@@ -1,4 +1,4 @@
-"""The order in which training takes its rows: seeded, resumable, and free of hidden state."""
+"""The order in which training uses its rows: seeded, resumable and without hidden state."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from strop.types import Json
 
 @dataclass(frozen=True)
 class DataOrder:
-    """Which rows each training step takes.
+    """The rows of each training step.
 
-    Every epoch is a fresh shuffle, a pure function of (seed, epoch, row_count), so any step
-    can be asked for at any time. No batch spans two epochs: the last one of an epoch is
-    smaller when the rows do not divide evenly, and no row is lost or taken twice.
+    Every epoch is a new shuffle, a pure function of (seed, epoch, row_count), so the rows of any step can be
+    computed at any time. No batch spans two epochs: the last batch of an epoch is smaller if the rows do not divide
+    evenly, and every row is used exactly once per epoch.
     """
 
     row_count: int
     batch_size: int
     seed: int
     fingerprint: str = ""
-    """Of the rows, from `rows.fingerprint`: a file that changed is noticed on resuming."""
+    """From `rows.fingerprint`; detects on resume that the data file has changed."""
 
     def __post_init__(self) -> None:
         if self.row_count < 1 or self.batch_size < 1:
@@ -32,11 +32,11 @@ class DataOrder:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps that take every row once."""
+        """Steps per epoch."""
         return -(-self.row_count // self.batch_size)
 
     def batch(self, step: int) -> list[int]:
-        """Row indices of a step; steps are counted from 1, through all epochs."""
+        """Row indices of a step. Steps start at 1 and continue through all epochs."""
         if step < 1:
             raise ValueError(f"steps are counted from 1, found {step}")
         epoch, place = divmod(step - 1, self.steps_per_epoch)
@@ -44,24 +44,24 @@ class DataOrder:
         return list(_shuffled(self.row_count, self.seed, epoch)[start : start + self.batch_size])
 
     def state(self, step: int) -> dict[str, int | str]:
-        """Where the order stands once `step` steps are done; plain values, fit for any file.
+        """Position after `step` steps, as plain values that can be written to any file.
 
-        `epoch` counts the finished passes, `cursor` the rows already taken in the current one.
+        `epoch` is the number of completed epochs, `cursor` the number of rows used in the current one.
         """
         epoch, place = divmod(step, self.steps_per_epoch)
         return {"epoch": epoch, "cursor": place * self.batch_size, **self._identity()}
 
     def resume_step(self, state: Mapping[str, Json], origin: str = "data order") -> int:
-        """How many steps are done according to a state.
+        """Number of completed steps according to a state.
 
-        Raises RunError when the state belongs to other data or settings; the message names
-        the field, what `origin` holds and what was expected.
+        Raises RunError if the state belongs to other data or settings; the message names the field, the value in
+        `origin` and the expected value.
         """
         for name, expected in self._identity().items():
             if state.get(name) != expected:
                 raise RunError(
-                    f"{origin}: {name} is {state.get(name)!r}, expected {expected!r}; resume with the data and "
-                    "settings that the run was started with, or start a new run",
+                    f"{origin}: {name} is {state.get(name)!r}, expected {expected!r}; resume with the run's original "
+                    "data and settings, or start a new run",
                     param=name,
                 )
         epoch = _count(state, "epoch", origin)
@@ -75,7 +75,7 @@ class DataOrder:
         return epoch * self.steps_per_epoch + cursor // self.batch_size
 
     def _identity(self) -> dict[str, int | str]:
-        """What must be the same for a state to fit."""
+        """Values that must match for a state to be usable."""
         return {
             "seed": self.seed,
             "row_count": self.row_count,
@@ -95,7 +95,7 @@ def _count(state: Mapping[str, Json], name: str, origin: str) -> int:
 
 @lru_cache(maxsize=2)
 def _shuffled(row_count: int, seed: int, epoch: int) -> tuple[int, ...]:
-    """All row indices, sorted by a hash: unlike `random.shuffle`, the same in every Python."""
+    """All row indices, sorted by a hash. Unlike `random.shuffle`, the result is the same in every Python version."""
 
     def key(index: int) -> bytes:
         return hashlib.blake2b(f"{seed}:{epoch}:{index}".encode(), digest_size=16).digest()

@@ -1,8 +1,8 @@
-"""Rows of a data file: what training, validation and reward functions get to see of it.
+"""Rows of a data file, as training, validation and reward functions use them.
 
-A row is `messages`, or `prompt` for a single user turn, with optional `tools` and `metadata`;
-any other key is kept for the reward functions. A final assistant turn is the reference answer
-and never part of the prompt. A null stands for an absent key: exports of tables write those.
+A row has `messages`, or `prompt` for a single user turn, and optionally `tools` and `metadata`. Any other key is
+passed to the reward functions. A final assistant turn is the reference answer and never part of the prompt. A null
+value is treated as a missing key, because table exports write nulls.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from strop.errors import DataError
 from strop.types import Json, Message, Row
 
 MAX_SHOWN = 20
-"""Faults, or pairs of rows, that a message lists in full."""
+"""Maximum number of faults or row pairs that a message lists in full."""
 
 
 @dataclass(frozen=True)
 class DataReport:
-    """What a data file holds, faults included."""
+    """The contents of a data file, with its faults."""
 
     path: str
     rows: tuple[Row, ...]
-    """The rows without a fault."""
+    """The valid rows."""
     faults: tuple[Fault, ...]
     """The first faults, at most MAX_SHOWN."""
     fault_kinds: Mapping[str, int]
-    """How often each kind of fault occurs in the whole file."""
+    """Number of faults of each kind in the whole file."""
 
     @property
     def fault_count(self) -> int:
-        """All faults, shown or not."""
+        """Total number of faults."""
         return sum(self.fault_kinds.values())
 
     @property
     def counts(self) -> dict[str, int]:
-        """Plain numbers: rows, those with a reference and with tools, repeats of other rows, faults."""
+        """Number of rows, rows with a reference, rows with tools, duplicate rows, and faults."""
         return {
             "rows": len(self.rows),
             "with_reference": sum(row.reference is not None for row in self.rows),
@@ -55,7 +55,7 @@ class DataReport:
 
     @property
     def coverage(self) -> dict[str, int]:
-        """In how many rows each key has a value; fields of metadata are named `metadata.x`."""
+        """Number of rows with a value for each key; metadata fields are named `metadata.x`."""
         seen: Counter[str] = Counter()
         for row in self.rows:
             metadata = row.fields.get("metadata") or {}
@@ -64,7 +64,7 @@ class DataReport:
         return dict(seen)
 
     def explain(self) -> str:
-        """All faults for people: the first in full, `file:line: problem; remedy`, then counts."""
+        """Format the faults for display: the first ones in full as `file:line: problem; remedy`, then counts."""
         lines = [f"{self.path}{f':{fault.line}' if fault.line else ''}: {fault}" for fault in self.faults]
         left = Counter(self.fault_kinds) - Counter(fault.kind for fault in self.faults)
         if left:
@@ -73,7 +73,7 @@ class DataReport:
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Json]:
-        """The report without its rows, ready for JSON."""
+        """The report without its rows, as a JSON-serializable dict."""
         return {
             "file": self.path,
             **self.counts,
@@ -84,7 +84,7 @@ class DataReport:
 
 
 def check_rows(path: str | Path) -> DataReport:
-    """Read a data file and report what it holds. Faults are reported, never raised."""
+    """Read a data file and report its contents. Faults are reported, never raised."""
     rows: list[Row] = []
     shown: list[Fault] = []
     kinds: Counter[str] = Counter()
@@ -101,7 +101,7 @@ def check_rows(path: str | Path) -> DataReport:
 
 
 def count_rows(path: str | Path, name: str) -> int:
-    """How many rows a file has, in constant memory. Raises DataError that lists its faults, under `name`."""
+    """Count the rows of a file in constant memory. Raises DataError that lists the faults under `name`."""
     rows = 0
     shown: list[Fault] = []
     kinds: Counter[str] = Counter()
@@ -117,7 +117,7 @@ def count_rows(path: str | Path, name: str) -> int:
 
 
 def load_rows(path: str | Path) -> list[Row]:
-    """The rows of a data file. Raises DataError that lists every fault if there is any."""
+    """Read the rows of a data file. Raises DataError that lists all faults."""
     report = check_rows(path)
     if report.faults:
         raise DataError(report.explain())
@@ -125,7 +125,7 @@ def load_rows(path: str | Path) -> list[Row]:
 
 
 def load_files(train_file: str | Path, validation_file: str | Path | None = None) -> tuple[list[Row], list[Row]]:
-    """The rows to train on and those to validate on. DataError for any fault, or a prompt in both."""
+    """Read training and validation rows. Raises DataError for any fault, or if a prompt is in both files."""
     train = load_rows(train_file)
     if validation_file is None:
         return train, []
@@ -135,13 +135,13 @@ def load_files(train_file: str | Path, validation_file: str | Path | None = None
 
 
 def _read_rows(path: str | Path) -> Iterator[Row | list[Fault]]:
-    """Each line of a file: its row, or what is wrong with it."""
+    """Yield the row or the fault of each line of a file."""
     for line, found in read_objects(path):
         yield [found] if isinstance(found, Fault) else build_row(line, found)
 
 
 def build_row(line: int, fields: dict[str, Json]) -> Row | list[Fault]:
-    """The row that an object stands for, or everything that is wrong with it."""
+    """Convert an object to a row, or report all of its faults."""
     faults: list[Fault] = []
     metadata: dict[str, Json] = {}
     tools: tuple[dict[str, Json], ...] = ()
@@ -173,10 +173,10 @@ def build_row(line: int, fields: dict[str, Json]) -> Row | list[Fault]:
 def refuse_overlap(
     train: Sequence[Row], validation: Sequence[Row], train_file: str | Path, validation_file: str | Path
 ) -> None:
-    """Raise DataError if a prompt stands in both files, listing the pairs of lines.
+    """Raise DataError if a prompt is in both files, listing the pairs of lines.
 
-    Prompts are compared (messages and tools), not whole rows: the same question with other
-    metadata would still measure what was trained on.
+    Prompts (messages and tools) are compared, not whole rows: the same prompt with different metadata would still
+    measure performance on training data.
     """
     lines: dict[str, int] = {}
     for row in train:
@@ -187,12 +187,12 @@ def refuse_overlap(
     listed = [f"{validation_file}:{second}: same prompt as {train_file}:{first}" for first, second in pairs[:MAX_SHOWN]]
     if len(pairs) > MAX_SHOWN:
         listed.append(f"and {len(pairs) - MAX_SHOWN:,} more")
-    problem = f"{len(pairs):,} validation rows also stand in the training data; remove them from one of the files"
+    problem = f"{len(pairs):,} validation rows are also in the training data; remove them from one of the files"
     raise DataError("\n".join([problem, *listed]))
 
 
 def fingerprint(rows: Sequence[Row]) -> str:
-    """SHA-256 over the content of rows in their order: two runs over the same data agree on it."""
+    """SHA-256 over the content of the rows in order; equal for equal data."""
     digest = hashlib.sha256()
     for row in rows:
         digest.update(_digest(row.fields).encode())
@@ -200,19 +200,19 @@ def fingerprint(rows: Sequence[Row]) -> str:
 
 
 def _digest(value: Json) -> str:
-    """SHA-256 of a JSON value, whatever the order of its keys."""
+    """SHA-256 of a JSON value, independent of key order."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def prompt_digest(row: Row) -> str:
-    """SHA-256 of what a model gets to see of a row: messages and tools."""
+    """SHA-256 of a row's prompt: messages and tools."""
     return _digest([[asdict(message) for message in row.messages], list(row.tools)])
 
 
 @contextmanager
 def _noted(line: int, faults: list[Fault]) -> Iterator[None]:
-    """Note what the body refuses and go on, so that one row shows all its faults."""
+    """Collect a fault raised in the body and continue, so that all faults of a row are reported."""
     try:
         yield
     except Refused as refused:

@@ -1,8 +1,7 @@
-"""Strict JSON: one text becomes one object, or is refused.
+"""Strict JSON: parse a text into one object, or reject it.
 
-Python's `json` alone would accept NaN, keep the last of two equal keys, and pass lone
-surrogates on; other parsers round large integers. Whatever could change a value silently is
-refused here.
+Python's `json` accepts NaN, keeps the last of two equal keys and passes lone surrogates through; other parsers round
+large integers. This module rejects anything that could silently change a value.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from strop.types import Json
 MAX_DEPTH = 64
 """Deepest nesting of objects and lists."""
 MAX_INT_DIGITS = 4300
-"""Longest integer, its sign not counted: Python's own limit on int from str."""
+"""Maximum number of digits of an integer: Python's own limit for int from str."""
 
 # A string, closed or not, or one bracket. Possessive: hostile input must not make it backtrack.
 _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
@@ -27,7 +26,7 @@ _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parse_object(text: str) -> dict[str, Json]:
-    """The JSON object that a text holds. Raises Refused for anything else."""
+    """Parse a text into a JSON object. Raises Refused for anything else."""
     if text.count("{") + text.count("[") > MAX_DEPTH and nesting(text)[0] > MAX_DEPTH:
         raise Refused("nesting", f"nested more than {MAX_DEPTH} levels deep", "flatten it, or store it as a string")
     try:
@@ -42,7 +41,7 @@ def parse_object(text: str) -> dict[str, Json]:
 
 
 def nesting(text: str) -> tuple[int, int]:
-    """Deepest nesting of a JSON text, and how many brackets are still open at its end."""
+    """Maximum nesting depth of a JSON text, and the number of brackets still open at its end."""
     depth = deepest = 0
     for match in _TOKEN.finditer(text):
         first = text[match.start()]
@@ -55,7 +54,7 @@ def nesting(text: str) -> tuple[int, int]:
 
 
 def _explain(error: json.JSONDecodeError) -> Refused:
-    """A syntax error in our words; columns are counted from 1."""
+    """Describe a syntax error; columns start at 1."""
     text, at = error.doc, error.pos
     before, rest = text[:at].rstrip(), text[at:].lstrip()
     where = f"at column {len(text) - len(rest) + 1}"
@@ -77,12 +76,12 @@ def _explain(error: json.JSONDecodeError) -> Refused:
 
 
 def _refuse_surrogates(value: Json, where: str) -> None:
-    """Refuse halves of UTF-16 pairs: no tokenizer, database or UTF-8 file can hold them."""
+    """Reject lone UTF-16 surrogates: no tokenizer, database or UTF-8 file can represent them."""
     if isinstance(value, str) and not value.isascii():
         half = next((char for char in value if "\ud800" <= char <= "\udfff"), None)
         if half is not None:
             problem = f"a lone surrogate \\u{ord(half):04x} in {clip(where) or 'a key'}"
-            raise Refused("surrogate", problem, "write the whole character, or U+FFFD in its place")
+            raise Refused("surrogate", problem, "write the whole character, or U+FFFD instead")
     elif isinstance(value, dict):
         for key, item in value.items():
             _refuse_surrogates(key, "")
@@ -93,11 +92,11 @@ def _refuse_surrogates(value: Json, where: str) -> None:
 
 
 def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    """An object, unless a key stands in it twice."""
+    """Build an object and reject duplicate keys."""
     result = dict(pairs)
     if len(result) < len(pairs):
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise Refused("duplicate key", f"the key {clip(twice)!r} stands twice in one object", "keep one of them")
+        raise Refused("duplicate key", f"the key {clip(twice)!r} occurs twice in one object", "keep one of them")
     return result
 
 

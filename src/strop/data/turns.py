@@ -1,4 +1,4 @@
-"""The conversation of a row: every turn checked, and that the turns fit together."""
+"""Validation of a row's conversation: each turn, and their sequence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ROLE_HINTS = {"human": "user", "gpt": "assistant", "model": "assistant", "bot":
 
 
 def raw_turns(fields: Mapping[str, Json]) -> list[Json]:
-    """The list of turns, still unchecked."""
+    """The list of turns, not yet validated."""
     messages, prompt = fields.get("messages"), fields.get("prompt")
     if messages is None and isinstance(prompt, str):
         return [{"role": "user", "content": prompt}]
@@ -31,7 +31,7 @@ def raw_turns(fields: Mapping[str, Json]) -> list[Json]:
 
 
 def parse_turn(index: int, raw: Json) -> Message:
-    """One turn, checked on its own."""
+    """Validate one turn."""
     where = f"messages[{index}]"
     if not isinstance(raw, dict):
         raise Refused("messages", f"{where} is {describe(raw)}", 'write {"role": …, "content": …}')
@@ -55,7 +55,7 @@ def _role(role: Json, where: str) -> str:
 
 
 def _content(content: Json, has_calls: bool, where: str) -> str:
-    """The text of a turn; text parts are joined as they are."""
+    """The text of a turn; text parts are concatenated."""
     if isinstance(content, str):
         return content
     if content is None and has_calls:
@@ -104,14 +104,14 @@ def _tool_call(call: Json, where: str) -> ToolCall:
     try:
         parse_object(arguments)
     except Refused as refused:
-        problem = f"{where}.function.arguments is no JSON object: {refused.problem}"
+        problem = f"{where}.function.arguments is not a JSON object: {refused.problem}"
         raise Refused("tool calls", problem, "write the JSON of an object") from None
     # Many public data sets leave ids out; the place in the row is a stable one.
     return ToolCall(identity or where, name, arguments)
 
 
 def check_turns(turns: Sequence[Message]) -> None:
-    """Raise Refused if turns do not fit together, or leave no prompt before a final answer."""
+    """Raise Refused if the turns are not a valid sequence or leave no prompt before the reference answer."""
     calls: set[str] = set()
     for index, turn in enumerate(turns):
         calls.update(call.id for call in turn.tool_calls)
@@ -119,9 +119,11 @@ def check_turns(turns: Sequence[Message]) -> None:
             continue
         where = f"messages[{index}]"
         if not calls:
-            raise Refused("tool turns", f"{where} is a tool turn, but no tool was called", "put the call before it")
+            raise Refused(
+                "tool turns", f"{where} is a tool turn without a preceding tool call", "put the call before it"
+            )
         if turn.tool_call_id is not None and turn.tool_call_id not in calls:
-            problem = f"{where}.tool_call_id {clip(turn.tool_call_id)!r} names no earlier call"
+            problem = f"{where}.tool_call_id {clip(turn.tool_call_id)!r} does not match any earlier tool call"
             raise Refused("tool turns", problem, "use the id of the call that it answers")
     if turns[-1].role != "assistant":
         return

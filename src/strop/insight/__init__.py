@@ -1,1 +1,1 @@
-"""What the curves of a run mean: rules over stored facts. Pure functions."""
+"""Diagnosis of a run's curves: rules over stored facts. Pure functions."""

@@ -1,7 +1,7 @@
-"""Warning signs in the curves of a run, each with its evidence, the likely cause and what to do.
+"""Warning signs in a run's curves, each with evidence, likely cause and advice.
 
-The rules are the rows of the pattern tables that users know from hosted services, with
-thresholds of our own. Within the first steps only what is certain is said.
+The rules follow the pattern tables of hosted services, with strop's own thresholds. During the first steps only
+certain findings are reported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ METRICS = (
     "sampler_trainer_gap",
     "validation/reward",
 )
-"""What the rules look at, beside `failures/…`."""
+"""Metrics that the rules use, in addition to `failures/…`."""
 
 RULES: tuple[Callable[[Curves], Finding | None], ...] = (
     rules.always_zero,
@@ -55,13 +55,13 @@ _EXPLAINS: Mapping[str, frozenset[str]] = {
     "no_spread": frozenset({"no_signal", "nothing_learned", "collapse", "drift"}),
     "overfitting": frozenset({"not_generalizing", "saturated"}),
 }
-"""Findings that a more certain one leaves nothing to say for."""
+"""Findings that are hidden by a more certain finding."""
 
 _ORDER = (Severity.CRITICAL, Severity.WARNING, Severity.NOTICE, Severity.GOOD)
 
 
 def diagnose(run: Curves) -> list[Finding]:
-    """What stands out in a run, the gravest first; nothing while it is healthy or too young."""
+    """Findings about a run, most severe first. Empty if the run is healthy or has too few steps."""
     found = [finding for rule in RULES if (finding := rule(run)) is not None]
     explained = frozenset[str]().union(*(_EXPLAINS.get(finding.rule, frozenset()) for finding in found))
     return sorted(

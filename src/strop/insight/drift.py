@@ -1,4 +1,4 @@
-"""Rules about how the model changes beside its reward: lengths, entropy, divergence, gradients."""
+"""Rules about lengths, entropy, KL divergence and gradients."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from strop.insight.findings import FLAT, RECENT, YOUNG, Curves, Evidence, Findin
 from strop.insight.trend import Curve, Trend, trend
 
 _LONGER = 0.35
-"""Of the length at the start of the stretch."""
+"""Relative to the length at the start of the window."""
 _SPIKE = 5.0
-"""Times what nine of ten gradients do not exceed."""
+"""Multiple of the 90th percentile of gradient norms."""
 
 
 def longer_answers(run: Curves) -> Finding | None:
-    """Answers get longer and longer."""
+    """Completions keep getting longer."""
     course = _course(run, lambda found: found.rises(_LONGER * abs(found.start)))
     if course is None:
         return None
@@ -24,14 +24,15 @@ def longer_answers(run: Curves) -> Finding | None:
         "longer_answers",
         Severity.NOTICE if paid else Severity.WARNING,
         "Response lengths rise continuously",
-        "The model learns verbose answers" + ("; its reward rises too, so length may be of use" if paid else ""),
-        "Look whether length affects the score; add a reward for conciseness, or give reward to short answers only",
+        "The model learns to write verbose completions"
+        + ("; the reward rises too, so longer completions may be useful" if paid else ""),
+        "Check whether length affects the score; add a reward for conciseness, or reward only short completions",
         (moved("response_length", *course),),
     )
 
 
 def shorter_answers(run: Curves) -> Finding | None:
-    """Answers get shorter and shorter."""
+    """Completions keep getting shorter."""
     course = _course(run, lambda found: found.falls(_LONGER * abs(found.start)))
     if course is None:
         return None
@@ -39,30 +40,29 @@ def shorter_answers(run: Curves) -> Finding | None:
         "shorter_answers",
         Severity.NOTICE,
         "Response lengths fall steadily",
-        "Short answers may be paid for, or safer, than good ones",
-        "Look whether length affects the score, and whether short answers still say what they should",
+        "The reward may favour short completions over good ones",
+        "Check whether length affects the score and whether short completions are still complete",
         (moved("response_length", *course),),
     )
 
 
 def cut_off(run: Curves) -> Finding | None:
-    """Many answers run into the limit."""
+    """Many completions reach the length limit."""
     clipped = run["response_length_clip_ratio"].last(20)
     if run.young or not clipped or clipped.mean < 0.2:
         return None
     return Finding(
         "cut_off",
         Severity.WARNING,
-        f"{clipped.mean:.0%} of the answers are cut off at the length limit",
-        "The limit is too low for the task, or the model rambles",
-        "Raise sampling.max_completion_tokens where right answers are that long; otherwise let the reward ask for "
-        "brevity",
+        f"{clipped.mean:.0%} of the completions are truncated at the length limit",
+        "The limit is too low for the task, or completions are too verbose",
+        "Raise sampling.max_completion_tokens if correct completions need that length; otherwise reward brevity",
         (level("response_length_clip_ratio", clipped),),
     )
 
 
 def collapse(run: Curves) -> Finding | None:
-    """Answers become all alike before the task is solved."""
+    """Completions become alike before the task is solved."""
     entropy, spread = run["entropy"], run["reward_group_std"]
     if run.young or len(entropy) < YOUNG or not spread or run.solved:
         return None
@@ -75,15 +75,15 @@ def collapse(run: Curves) -> Finding | None:
     return Finding(
         "collapse",
         Severity.WARNING,
-        "Entropy and the spread of rewards within groups fall quickly",
-        "Answers converge, and training stalls",
+        "Entropy and the reward std within groups fall quickly",
+        "Completions become alike, so training stalls (entropy collapse)",
         "Use finer-grained scores, or a higher sampling temperature or KL coefficient",
         tuple(Evidence(n, a.steps[0], b.steps[-1], a.mean, b.mean) for n, a, b in narrowed),
     )
 
 
 def drift(run: Curves) -> Finding | None:
-    """The model moves away from where it started and gets nothing for it."""
+    """KL rises while the reward does not."""
     kl, reward = run.recent("kl_loss"), run.recent("reward")
     if run.young or len(kl) < YOUNG:
         return None
@@ -94,14 +94,14 @@ def drift(run: Curves) -> Finding | None:
         "drift",
         Severity.WARNING,
         "KL loss rises while reward stays flat",
-        "The model drifts without improving",
-        "Use a higher train.kl_coefficient, or LoRA, for the next run; or stop, if it has learned what there is",
+        "The policy drifts from the reference model without improving",
+        "Use a higher train.kl_coefficient or LoRA in the next run, or stop if the reward has converged",
         (moved("kl_loss", kl, away), moved("reward", reward, paid)),
     )
 
 
 def spikes(run: Curves) -> Finding | None:
-    """Gradients that are now and then far larger than usual."""
+    """Occasional gradient spikes."""
     norms = run.recent("grad_norm")
     if run.young or len(norms) < YOUNG:
         return None
@@ -116,14 +116,14 @@ def spikes(run: Curves) -> Finding | None:
         Severity.WARNING,
         f"Gradient norm has {len(large)} spikes in {len(norms)} steps",
         "Training is unstable",
-        "Lower train.learning_rate or train.max_grad_norm; look at the rollouts of these steps: "
+        "Lower train.learning_rate or train.max_grad_norm; check the rollouts of these steps: "
         + ", ".join(str(step) for step, _ in large[-5:]),
         (Evidence("grad_norm", large[0][0], large[-1][0], usual, highest),),
     )
 
 
 def best_falls(run: Curves) -> Finding | None:
-    """The best answer of each group gets worse."""
+    """The best completion of each group gets worse."""
     best = run.recent("max_reward")
     if run.young or len(best) < YOUNG:
         return None
@@ -134,14 +134,14 @@ def best_falls(run: Curves) -> Finding | None:
         "best_falls",
         Severity.WARNING,
         "Max reward decreases",
-        "The model forgets good answers that it had, or does not generalize well",
+        "The model loses good behaviour that it had, or generalizes poorly",
         "Lower train.learning_rate, raise train.kl_coefficient, or go back to an earlier checkpoint",
         (moved("max_reward", best, course),),
     )
 
 
 def saturated(run: Curves) -> Finding | None:
-    """The run has learned, and has stopped learning."""
+    """The reward has converged."""
     reward, solve = run["reward"], run["solve_rate"]
     if len(reward) < 2 * RECENT or not solve:
         return None
@@ -152,16 +152,16 @@ def saturated(run: Curves) -> Finding | None:
     return Finding(
         "saturated",
         Severity.NOTICE,
-        "Reward and solve rate have levelled off",
+        "Reward and solve rate have plateaued",
         "The model has learned what these rows can teach",
-        "Stop here, or go on with harder rows; if held-out rows do not improve in another 100 steps, keep the "
-        "checkpoint before",
+        "Stop, or continue with harder rows; if the validation reward does not improve within 100 steps, use the "
+        "earlier checkpoint",
         (moved("reward", reward.last(RECENT), now),),
     )
 
 
 def samplers_differ(run: Curves) -> Finding | None:
-    """What is sampled is not what is trained."""
+    """Sampler and trainer log-probabilities differ."""
     gap = run["sampler_trainer_gap"].last(20)
     if len(gap) < 10 or median(gap.values) < 0.1:
         return None
@@ -169,14 +169,14 @@ def samplers_differ(run: Curves) -> Finding | None:
         "samplers_differ",
         Severity.WARNING,
         "Sampler and trainer disagree about log-probabilities",
-        "Weights of the sampler lag behind, or its precision is too low",
-        "Train with full precision or LoRA; if it stays, report it: more than 0.1 is never right",
+        "The sampler uses older weights, or its precision is too low",
+        "Train with full precision or LoRA. If the gap stays above 0.1, report a bug",
         (level("sampler_trainer_gap", gap),),
     )
 
 
 def _course(run: Curves, matters: Callable[[Trend], bool]) -> tuple[Curve, Trend] | None:
-    """Lengths of late, or of the whole run, that moved as much as matters and have not stopped."""
+    """A recent or overall length trend that is large enough and still continues."""
     lengths, late = run["response_length"], run.recent("response_length").last(YOUNG)
     if run.young or len(lengths) < YOUNG:
         return None

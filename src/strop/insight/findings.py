@@ -1,4 +1,4 @@
-"""What a rule says about a run, and what it is told."""
+"""Findings of the rules, and the facts about a run that rules use."""
 
 from __future__ import annotations
 
@@ -9,40 +9,43 @@ from enum import StrEnum
 from strop.insight.trend import Curve, Trend
 
 YOUNG = 50
-"""Steps within which rewards fluctuate and nothing is judged but what is certain."""
+"""Number of first steps during which only certain findings are reported."""
 EARLY = 5
-"""Steps after which the certain is certain."""
+"""Minimum number of steps for a certain finding."""
 RECENT = 100
-"""Steps that count as now."""
+"""Number of last steps that count as recent."""
 CERTAIN = 256
-"""Answers of which not one was rewarded: with 1 right in 100, so many are all wrong once in 13 times."""
+"""Minimum number of completions without any reward:
+
+at a success rate of 1 %, this many all fail with probability 1/13.
+"""
 FLAT = 0.05
-"""Of the scale of rewards: what moves by less has not moved."""
+"""Share of the reward scale below which a change counts as flat."""
 MOVED = 0.1
-"""Of the scale of rewards: what moves by as much has."""
+"""Share of the reward scale from which a change counts as a change."""
 
 
 class Severity(StrEnum):
-    """How much a finding matters."""
+    """Severity of a finding."""
 
     GOOD = "good"
-    """As it should be; there is still something to check."""
+    """Healthy; something to check."""
     NOTICE = "notice"
-    """Nothing is wrong, but a decision may be due."""
+    """Not an error, but a decision may be needed."""
     WARNING = "warning"
     CRITICAL = "critical"
-    """Further training is wasted."""
+    """Continuing the run is a waste."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """A metric that a finding rests on."""
+    """A metric that supports a finding."""
 
     metric: str
     first_step: int
     last_step: int
     before: float
-    """At the first of these steps, noise taken out; the mean where the finding is about a level."""
+    """Smoothed value at the first of these steps; the mean if the finding is about a level."""
     after: float
 
     def __str__(self) -> str:
@@ -54,14 +57,14 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Finding:
-    """A pattern in the curves of a run."""
+    """A pattern in a run's curves."""
 
     rule: str
     """Name of the rule."""
     severity: Severity
     symptom: str
     cause: str
-    """The likely one."""
+    """Likely cause."""
     action: str
     evidence: tuple[Evidence, ...]
 
@@ -72,30 +75,30 @@ class Curves:
 
     by_name: Mapping[str, Curve]
     rollouts_per_step: int
-    """Prompts times samples."""
+    """Completions per step: prompts times samples."""
 
     @property
     def young(self) -> bool:
-        """Whether it is too early to judge."""
+        """Whether there are too few steps to judge."""
         return len(self["reward"]) < YOUNG
 
     @property
     def newest(self) -> int:
-        """The newest training step; 0 before the first."""
+        """Latest training step; 0 before the first."""
         steps = self["reward"].steps or self["rollouts_errored"].steps
         return steps[-1] if steps else 0
 
     def __getitem__(self, name: str) -> Curve:
-        """The curve of a metric from step 1 on, empty for one that the run does not have."""
+        """Curve of a metric from step 1; empty if the run does not have the metric."""
         return self.by_name.get(name, Curve((), ())).since(1)
 
     def recent(self, name: str) -> Curve:
-        """The end of a curve."""
+        """The recent part of a curve."""
         return self[name].since(self.newest - RECENT + 1)
 
     @property
     def scale(self) -> float:
-        """What a difference in reward is measured by: from a poor step to the best of each group."""
+        """Reward scale: from a low step to the best of each group."""
         best, usual = self["max_reward"], self["reward"]
         if not best or not usual:
             return 1.0
@@ -104,7 +107,7 @@ class Curves:
 
     @property
     def solved(self) -> bool:
-        """Whether an average answer now is about as good as the best have ever been."""
+        """Whether the recent mean reward is about as high as the best rewards so far."""
         best, now = self["max_reward"], self["reward"].last(20)
         return bool(best) and bool(now) and now.mean >= best.quantile(0.95) - 0.1 * self.scale
 

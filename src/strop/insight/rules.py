@@ -1,4 +1,4 @@
-"""Rules about rewards: each looks for one pattern, and gives a finding or nothing."""
+"""Rules about rewards. Each checks one pattern and returns a finding or None."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from strop.insight.trend import UNSURE, Curve, Trend, noise, trend
 
 
 def always_zero(run: Curves) -> Finding | None:
-    """Every answer so far got exactly 0."""
+    """Every completion so far scored exactly 0."""
     reward, best = run["reward"], run["max_reward"]
     if len(reward) < EARLY or len(reward) * run.rollouts_per_step < CERTAIN or any(reward.values) or any(best.values):
         return None
@@ -28,15 +28,15 @@ def always_zero(run: Curves) -> Finding | None:
         "always_zero",
         Severity.CRITICAL,
         "Reward is always 0.0",
-        "The reward function is broken, or far too strict for what the model writes",
-        "Open a rollout and check that the function handles the form of the answer: test it on rows with their "
-        "references. If it is right, the task is too hard: give partial credit or start with easier rows",
+        "The reward function is broken, or much too strict for the model's output",
+        "Open a rollout and check that the function handles the completion's format; test it on rows with their "
+        "references. If it is correct, the task is too hard: give partial credit or start with easier rows",
         (level("max_reward", best),),
     )
 
 
 def solved_at_once(run: Curves) -> Finding | None:
-    """Full reward from the first steps on."""
+    """Full reward from the first steps."""
     reward, best = run["reward"].first(EARLY), run["max_reward"].first(EARLY)
     if len(reward) < EARLY or not best or reward.mean < 0.99 or reward.mean < 0.99 * best.mean:
         return None
@@ -44,14 +44,14 @@ def solved_at_once(run: Curves) -> Finding | None:
         "solved_at_once",
         Severity.CRITICAL,
         "Reward is at 1.0 from the start",
-        "The reward function is too easy, or has a loophole",
-        "Read answers with a high reward and look for reward hacking; make the reward stricter or the rows harder",
+        "The reward function is too lenient or has a loophole",
+        "Read completions with a high reward and check for reward hacking; make the reward stricter or the rows harder",
         (level("reward", reward),),
     )
 
 
 def no_spread(run: Curves) -> Finding | None:
-    """In every group all answers got the same reward."""
+    """All completions of each group got the same reward."""
     whole = run["frac_reward_zero_std"]
     constant = whole.last(2 * EARLY)
     if len(constant) < EARLY or len(whole) * run.rollouts_per_step < CERTAIN or min(constant.values) < 1:
@@ -61,15 +61,15 @@ def no_spread(run: Curves) -> Finding | None:
     return Finding(
         "no_spread",
         Severity.CRITICAL,
-        "Every group is constant: all answers to a prompt get the same reward",
-        "There is nothing to learn from: answers that are all alike, or a reward that does not tell them apart",
+        "Every group has zero reward std: all completions of a prompt get the same reward",
+        "There is no gradient: the completions are identical, or the reward does not distinguish them",
         "Use prompts that the model sometimes solves, finer-grained scores, or a higher sampling temperature",
         (level("frac_reward_zero_std", constant),),
     )
 
 
 def graders_failing(run: Curves) -> Finding | None:
-    """Answers that could not be scored."""
+    """Completions that could not be scored."""
     errored = run["rollouts_errored"].last(2 * EARLY)
     share = sum(errored.values) / (max(len(errored), 1) * run.rollouts_per_step)
     if share < 0.05:
@@ -83,15 +83,15 @@ def graders_failing(run: Curves) -> Finding | None:
     return Finding(
         "graders_failing",
         Severity.CRITICAL if share >= 0.25 else Severity.WARNING,
-        f"{share:.0%} of the answers could not be scored",
-        f"A reward function or its judge fails; most often: {worst}",
-        "Open a rollout with an error: it has the traceback. Their whole groups are left out of training",
+        f"{share:.0%} of the completions could not be scored",
+        f"A reward function or its judge fails; most frequent cause: {worst}",
+        "Open a failed rollout to see the traceback. The groups of failed rollouts are dropped from training",
         (level("rollouts_errored", errored),),
     )
 
 
 def easy_prompts_only(run: Curves) -> Finding | None:
-    """Reward rises, but no further prompts are solved."""
+    """Reward rises, but no additional prompts are solved."""
     reward, solve = run["reward"], run["solve_rate"]
     if len(reward) < RECENT or len(solve) < RECENT or run.solved:
         return None  # two trends are compared: that takes longer
@@ -109,7 +109,7 @@ def easy_prompts_only(run: Curves) -> Finding | None:
 
 
 def nothing_learned(run: Curves) -> Finding | None:
-    """Neither reward nor solve rate has moved since the start."""
+    """Neither reward nor solve rate has changed since the start."""
     reward, solve, constant = run["reward"], run["solve_rate"], run["frac_reward_zero_std"]
     if len(reward) < RECENT or len(solve) < RECENT or run.solved:
         return None  # a slow start is none yet
@@ -122,10 +122,10 @@ def nothing_learned(run: Curves) -> Finding | None:
         return Finding(
             "no_signal",
             Severity.WARNING,
-            "Reward stays flat and most groups are constant",
-            "Prompts are far from what the model can do, or scores are too coarse",
+            "Reward is flat and most groups have zero reward std",
+            "The prompts are too hard for the model, or the scores are too coarse",
             "Use prompts closer to the model's ability, or a reward with finer-grained scores; if the model rarely "
-            "succeeds, fine-tune it on examples first",
+            "succeeds, run supervised fine-tuning first",
             (evidence[0], level("frac_reward_zero_std", constant.last(YOUNG))),
         )
     return Finding(
@@ -139,7 +139,7 @@ def nothing_learned(run: Curves) -> Finding | None:
 
 
 def overfitting(run: Curves) -> Finding | None:
-    """Validation gets worse, and training reward does not."""
+    """Validation reward falls while training reward does not."""
     validation = run.by_name.get("validation/reward", Curve((), ()))
     if run.young or len(validation) < 5:
         return None
@@ -155,15 +155,15 @@ def overfitting(run: Curves) -> Finding | None:
     return Finding(
         "overfitting",
         Severity.CRITICAL,
-        f"Validation reward declines while training reward {'rises' if training.change > 0 else 'stays'}",
-        "Overfitting to the training rows, or gaming of the reward",
-        f"Stop training and use the checkpoint of about step {peak}; compare answers to held-out rows",
+        f"Validation reward declines while training reward {'rises' if training.change > 0 else 'is flat'}",
+        "Overfitting to the training rows, or reward hacking",
+        f"Stop training and use the checkpoint near step {peak}; compare completions for held-out rows",
         (Evidence("validation/reward", peak, validation.steps[-1], best, now), moved("reward", window, training)),
     )
 
 
 def not_generalizing(run: Curves) -> Finding | None:
-    """Training reward has risen, and validation has not followed."""
+    """Training reward has risen, validation reward has not."""
     validation = run.by_name.get("validation/reward", Curve((), ()))
     if len(run["reward"]) < RECENT or len(validation) < 5:
         return None
@@ -177,14 +177,14 @@ def not_generalizing(run: Curves) -> Finding | None:
         "not_generalizing",
         Severity.WARNING,
         "Training reward rises while validation reward stays flat or falls",
-        "Overfitting, or a reward that can be gamed",
-        "Read answers of high training reward; use more varied rows; train fewer epochs",
+        "Overfitting, or reward hacking",
+        "Read completions with a high training reward; use more varied rows; train fewer epochs",
         (moved("validation/reward", validation, held), moved("reward", window, rising)),
     )
 
 
 def improving(run: Curves) -> Finding | None:
-    """Both rise: what everybody wants."""
+    """Training and validation reward rise."""
     validation = run.by_name.get("validation/reward", Curve((), ()))
     if run.young or len(validation) < 5:
         return None
@@ -195,8 +195,8 @@ def improving(run: Curves) -> Finding | None:
         "improving",
         Severity.GOOD,
         "Training and validation reward rise",
-        "The model learns what the reward asks for, on rows that it has not seen too",
-        "Read some answers to confirm that they got better, and not only their score",
+        "The model improves, and the improvement generalizes to held-out rows",
+        "Read some completions to confirm that their quality improved, not only their score",
         (moved("validation/reward", validation, held), moved("reward", run["reward"], trained)),
     )
 
@@ -206,7 +206,7 @@ def _climbs(found: Trend) -> bool:
 
 
 def _peak(curve: Curve) -> int:
-    """The step around which three values in a row are highest."""
+    """Step at the centre of the highest three consecutive values."""
     places = range(1, len(curve) - 1)
     return curve.steps[max(places, key=lambda place: sum(curve.values[place - 1 : place + 2]))]
 

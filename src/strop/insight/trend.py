@@ -1,11 +1,10 @@
-"""Whether a curve rises, falls or stays, told from noise. Pure functions.
+"""Trend of a noisy curve: rising, falling or flat. Pure functions.
 
-Curves of reinforcement learning are noisy, with outliers, and not normal. So the slope is that of
-Theil and Sen, the median over all pairs of points, which a quarter of wild points does not move
-(Sen 1968, JASA 63:1379), and whether there is a trend at all is asked of Mann and Kendall's test
-on ranks (Mann 1945, Econometrica 13:245). That test takes points for independent, which steps
-after each other are not quite: it gets means of at most 20 stretches, and a trend counts only if
-the curve has also moved by as much as matters, which every rule says for itself.
+Curves of reinforcement learning are noisy, have outliers and are not normally distributed. The slope is the
+Theil-Sen estimator, the median slope over all pairs of points, which is robust to a quarter of outliers (Sen 1968,
+JASA 63:1379). The Mann-Kendall rank test decides whether there is a trend (Mann 1945, Econometrica 13:245). The test
+assumes independent points, which consecutive steps are not, so it is applied to means of at most 20 windows, and a
+trend counts only if the change also reaches a minimum that each rule defines.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ UNSURE = 0.05
 
 @dataclass(frozen=True)
 class Curve:
-    """A metric over steps; steps without a value are left out."""
+    """A metric over steps; steps without a value are omitted."""
 
     steps: Sequence[int]
     values: Sequence[float]
@@ -35,11 +34,11 @@ class Curve:
         return len(self.steps)
 
     def since(self, step: int) -> Curve:
-        """From a step on."""
+        """The part from a step on."""
         return self._cut(bisect_left(self.steps, step), len(self.steps))
 
     def until(self, step: int) -> Curve:
-        """Up to a step, that one included."""
+        """The part up to and including a step."""
         return self._cut(0, bisect_right(self.steps, step))
 
     def first(self, count: int) -> Curve:
@@ -52,11 +51,11 @@ class Curve:
 
     @property
     def mean(self) -> float:
-        """Of the values; there must be one."""
+        """Mean of the values; there must be at least one."""
         return fmean(self.values)
 
     def quantile(self, share: float) -> float:
-        """The value that this share of the values does not exceed."""
+        """Quantile of the values."""
         ordered = sorted(self.values)
         return ordered[round(share * (len(ordered) - 1))]
 
@@ -66,29 +65,29 @@ class Curve:
 
 @dataclass(frozen=True)
 class Trend:
-    """A line through a curve, and how sure its direction is."""
+    """A line through a curve, with the p-value of its direction."""
 
     start: float
-    """Where the line begins, at the first step."""
+    """Value of the line at the first step."""
     end: float
     p_value: float
-    """Chance of ranks so much in order without a trend."""
+    """p-value of the Mann-Kendall test."""
 
     @property
     def change(self) -> float:
-        """From the first step to the last."""
+        """Change of the line from the first step to the last."""
         return self.end - self.start
 
     def rises(self, by: float) -> bool:
-        """Surely, and at least by so much."""
+        """Whether the trend is significant and at least this large."""
         return self.p_value < SURE and self.change >= by
 
     def falls(self, by: float) -> bool:
-        """Surely, and at least by so much."""
+        """Whether the trend is significant and at least this large."""
         return self.p_value < SURE and self.change <= -by
 
     def stays(self, within: float) -> bool:
-        """Whether its line moves by less than that, or by a little more without being sure of it."""
+        """Whether the line changes by less than this, or by slightly more without significance."""
         return abs(self.change) < within or (self.p_value > UNSURE and abs(self.change) < 3 * within)
 
 
@@ -103,13 +102,13 @@ def trend(curve: Curve) -> Trend:
 
 
 def noise(curve: Curve) -> float:
-    """Standard deviation around whatever slow course the curve takes, from neighbours' differences."""
+    """Standard deviation of the noise, estimated from differences of neighbouring points."""
     moves = [abs(b - a) for a, b in pairwise(curve.values)]
     return 1.4826 * median(moves) / sqrt(2) if moves else 0.0
 
 
 def _stretches(curve: Curve) -> tuple[list[float], list[float]]:
-    """Mean step and mean value of at most STRETCHES parts, as equal as can be."""
+    """Mean step and mean value of at most STRETCHES windows of nearly equal size."""
     count = min(STRETCHES, len(curve))
     ends = [round(part * len(curve) / count) for part in range(count + 1)]
     parts = list(pairwise(ends))
@@ -117,7 +116,7 @@ def _stretches(curve: Curve) -> tuple[list[float], list[float]]:
 
 
 def _kendall_p(order: int, count: int) -> float:
-    """Two-sided p-value of Mann and Kendall's statistic, by its normal approximation."""
+    """Two-sided p-value of the Mann-Kendall statistic, by normal approximation."""
     if order == 0:
         return 1.0
     deviation = sqrt(count * (count - 1) * (2 * count + 5) / 18)

@@ -9,7 +9,7 @@ from statistics import fmean
 from strop.errors import ContextOverflow
 from strop.policy.chat import ChatTemplate
 from strop.policy.model import Policy
-from strop.types import Completion, Context, Sampler, SamplingParams, Turn, TurnTokens
+from strop.types import Completion, Context, Sampler, SamplingParams, Turn, tokens_after
 
 
 class LocalCompleter:
@@ -27,15 +27,10 @@ class LocalCompleter:
         ContextOverflow where they leave none, DataError where the template refuses a message.
         """
         prompt_ids = self._chat.ids_of(context.messages, context.tools, context.where)
-        known = len(context.ids_T)
-        extends = known > 0 and prompt_ids[:known] == context.ids_T
-        started = time.perf_counter()
-        version = self._policy.version
+        version, started = self._policy.version, time.perf_counter()
         completions = await self._sampler.sample(prompt_ids, count, self._fitted(params, len(prompt_ids)))
         seconds = time.perf_counter() - started
-        input_ids = prompt_ids[known:] if extends else prompt_ids
-        forked = known > 0 and not extends
-        return [self._turn(context, done, input_ids, forked, params, version, seconds) for done in completions]
+        return [self._turn(context, prompt_ids, done, params, version, seconds) for done in completions]
 
     def _fitted(self, params: SamplingParams, prompt_tokens: int) -> SamplingParams:
         limit = self._policy.max_length
@@ -49,9 +44,8 @@ class LocalCompleter:
     def _turn(
         self,
         context: Context,
+        prompt_ids: tuple[int, ...],
         done: Completion,
-        input_ids: tuple[int, ...],
-        forked: bool,
         params: SamplingParams,
         version: int,
         seconds: float,
@@ -60,7 +54,7 @@ class LocalCompleter:
             message=self._chat.answer(done.token_ids_T, context.tools, params.stop),
             stop_reason=done.stop_reason,
             length=len(done.token_ids_T),
-            tokens=TurnTokens(input_ids, done.token_ids_T, done.logprobs_T, forked),
+            tokens=tokens_after(context, prompt_ids, done.token_ids_T, done.logprobs_T),
             entropy=fmean(done.entropies_T) if done.entropies_T else None,
             version=version,
             seconds=seconds,

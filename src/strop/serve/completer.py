@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from strop.errors import Conflict, ContextOverflow, NotFound, StropError, Unavailable
 from strop.serve.client import CHAT, EngineClient
-from strop.types import Context, Failure, Json, Message, SamplingParams, StopReason, ToolCall, Turn, TurnTokens
+from strop.types import Context, Failure, Json, Message, SamplingParams, StopReason, ToolCall, Turn, tokens_after
 
 PAUSES_S = (0.5, 1, 2, 4, 8, 16, 30)
 """Waits between tries while the model process is down or its queue is full: it is started again."""
+
+
+@asynccontextmanager
+async def open_deployment(
+    socket: Path, name: str, source: str, template: Mapping[str, Json]
+) -> AsyncIterator[DeployedCompleter]:
+    """The completer of a deployment, with its model loaded: see `DeployedCompleter.load`."""
+    client = EngineClient(socket)
+    try:
+        completer = DeployedCompleter(client, name, source, template)
+        await completer.load()
+        yield completer
+    finally:
+        await client.close()
 
 
 class DeployedCompleter:
@@ -106,17 +121,11 @@ def _turn(choice: dict[str, Any], prompt_ids: Sequence[int], context: Context, s
         ToolCall(call["id"], call["function"]["name"], call["function"]["arguments"])
         for call in form.get("tool_calls") or ()
     )
-    known = len(context.ids_T)
-    extends = tuple(prompt_ids[:known]) == context.ids_T
+    logprobs = tuple(token["logprob"] for token in choice["logprobs"]["content"])
     return Turn(
         message=Message("assistant", form["content"] or "", calls),
         stop_reason=StopReason.LENGTH if choice["finish_reason"] == "length" else StopReason.STOP,
         length=len(ids),
-        tokens=TurnTokens(
-            input_ids_T=tuple(prompt_ids[known:] if extends else prompt_ids),
-            token_ids_T=ids,
-            logprobs_T=tuple(token["logprob"] for token in choice["logprobs"]["content"]),
-            new_segment=not extends,
-        ),
+        tokens=tokens_after(context, tuple(prompt_ids), ids, logprobs),
         seconds=seconds,
     )

@@ -1,1 +1,1 @@
-"""What a run keeps on disk."""
+"""Storage: run folders, the database, and queries."""

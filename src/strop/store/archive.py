@@ -1,4 +1,4 @@
-"""Zip archives written while they are sent: nothing is built up in memory or on disk."""
+"""Streaming zip archives: nothing is buffered in memory or on disk."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from strop.errors import NotFound
 from strop.store.filetree import Entry, FileTree, chunks
 
 LEFT_OUT = "LEFT_OUT.txt"
-"""Names the files that went while the archive was written."""
+"""Lists files that were deleted while the archive was written."""
 _DENSE = (".safetensors", ".pt", ".bin", ".zip", ".gz")
-"""Endings of what does not get smaller."""
+"""File endings of incompressible content."""
 
 
 def zip_files(tree: FileTree, entries: Iterable[Entry], below: str = "") -> Iterator[bytes]:
-    """An archive of files, whose names in it begin after the folder `below`.
+    """Yield an archive of files, with names relative to the folder `below`.
 
-    A file that grows meanwhile is taken as long as it was when its turn came.
+    A file that grows meanwhile is read up to the size that it had when its turn came.
     """
     missing: list[str] = []
     sink = _Sink()
@@ -37,7 +37,7 @@ def zip_files(tree: FileTree, entries: Iterable[Entry], below: str = "") -> Iter
 
 
 class _Sink:
-    """What ZipFile writes to: a file without seek or tell."""
+    """A write-only file for ZipFile, without seek or tell."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -53,7 +53,7 @@ class _Sink:
         """Nothing is open."""
 
     def take(self) -> bytes:
-        """All that was written since the last time."""
+        """Return and clear the bytes written since the last call."""
         data = b"".join(self._parts)
         self._parts.clear()
         return data

@@ -1,4 +1,4 @@
-"""Inserting many rows at once, by the quickest way that each database has."""
+"""Fast bulk inserts for each database."""
 
 from __future__ import annotations
 

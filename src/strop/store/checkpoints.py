@@ -1,8 +1,8 @@
-"""Checkpoints on disk: complete or not there, checked by hash, the newest valid one found.
+"""Checkpoints on disk: written atomically, verified by hash, with recovery of the newest valid one.
 
 A checkpoint is written to a hidden folder, every file is synced and hashed, the manifest
-comes last, and one rename makes it visible. Another one hides it again before it is deleted.
-What the files hold is the caller's business.
+is written last, and one rename makes the checkpoint visible. Another rename hides it before it is deleted. This
+module does not interpret the files.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint as its manifest describes it."""
+    """A checkpoint, as described by its manifest."""
 
     step: int
     path: Path
     facts: Mapping[str, Json]
-    """What the trainer noted: model, method, validation reward, time."""
+    """Metadata from the trainer: model, method, validation reward, time."""
     files: Mapping[str, Mapping[str, Json]]
     """Name to `size` in bytes and `sha256`."""
 
     @property
     def validation_reward(self) -> float | None:
-        """Mean reward on held-out rows at this step, where it was measured."""
+        """Validation reward at this step, or None."""
         return self.facts.get("validation_reward")
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """Total size of the files in bytes."""
         return sum(file["size"] for file in self.files.values())
 
 
@@ -49,13 +49,13 @@ class CheckpointStore:
     """The checkpoints of one run."""
 
     def __init__(self, folder: Path, status_file: Path, keep: int) -> None:
-        """`keep` newest ones stay, and the best; the status file names them all."""
+        """The `keep` newest checkpoints and the best one are kept; the status file lists them."""
         self._folder = folder
         self._status_file = status_file
         self._keep = keep
 
     def save(self, step: int, facts: Mapping[str, Json], write: Callable[[Path], None]) -> Checkpoint:
-        """Let `write` fill a folder, then make it the checkpoint of `step`, and drop surplus ones."""
+        """Let `write` fill a folder, publish it as the checkpoint of `step`, and delete surplus checkpoints."""
         target = self._folder / name_of(step)
         staging = self._folder / f".tmp-{name_of(step)}"
         shutil.rmtree(staging, ignore_errors=True)
@@ -75,7 +75,7 @@ class CheckpointStore:
         return read_checkpoint(target)
 
     def list(self) -> list[Checkpoint]:
-        """All checkpoints with a readable manifest, oldest first; their files are not checked."""
+        """All checkpoints with a readable manifest, oldest first. Their files are not verified."""
         found = []
         for path in self._paths():
             with suppress(CheckpointError):
@@ -83,15 +83,15 @@ class CheckpointStore:
         return found
 
     def best(self) -> Checkpoint | None:
-        """The one with the highest validation reward, the newer one of equals."""
+        """The checkpoint with the highest validation reward; of equals, the newer one."""
         measured = [(c.validation_reward, c.step, c) for c in self.list() if c.validation_reward is not None]
         return max(measured, key=lambda entry: entry[:2])[2] if measured else None
 
     def newest_valid(self, on_damage: Callable[[str], None]) -> Checkpoint | None:
-        """The newest checkpoint whose files all match; `on_damage` hears of each one skipped.
+        """The newest checkpoint whose files all match. `on_damage` is called for each skipped checkpoint.
 
-        None where there is no checkpoint yet; CheckpointError where all are damaged, since to
-        start over would throw the steps that they stand for away.
+        Returns None if there is no checkpoint. Raises CheckpointError if all are damaged, because starting over
+        would discard their steps.
         """
         paths = self._paths()
         for path in reversed(paths):
@@ -99,18 +99,18 @@ class CheckpointStore:
                 checkpoint = read_checkpoint(path)
                 verify(checkpoint)
             except CheckpointError as error:
-                on_damage(f"{error.message}; going back to the checkpoint before it")
+                on_damage(f"{error.message}; using the previous checkpoint instead")
             else:
                 return checkpoint
         if paths:
             raise CheckpointError(
-                f"{self._folder}: every checkpoint is damaged, {len(paths)} of them; "
-                "bring one back from a copy, or start a new run"
+                f"{self._folder}: all {len(paths)} checkpoints are damaged; "
+                "restore one from a backup, or start a new run"
             )
         return None
 
     def sweep(self, after: int) -> None:
-        """Drop what a killed process left half-written, and checkpoints after `after`."""
+        """Delete incomplete checkpoints of a killed process, and checkpoints after step `after`."""
         for path in self._folder.glob(".tmp-*"):
             shutil.rmtree(path)
         for path in self._paths():
@@ -119,7 +119,7 @@ class CheckpointStore:
         self.write_status()
 
     def delete(self, step: int) -> None:
-        """Drop the checkpoint of a step. CheckpointError where there is none."""
+        """Delete the checkpoint of a step. Raises CheckpointError if there is none."""
         path = self._folder / name_of(step)
         if not path.is_dir():
             raise CheckpointError(f"{path}: no checkpoint there")
@@ -153,11 +153,11 @@ class CheckpointStore:
         self.write_status()
 
     def _paths(self) -> Sequence[Path]:
-        """Folders of checkpoints, complete or damaged, oldest first."""
+        """Checkpoint folders, complete or damaged, oldest first."""
         return sorted(self._folder.glob("step-*"), key=_step_of)
 
     def _delete(self, path: Path) -> None:
-        """Hide, then delete: a kill in between must not leave a checkpoint without some files."""
+        """Hide, then delete: a kill in between must not leave an incomplete checkpoint."""
         hidden = self._folder / f".tmp-old-{path.name}"
         shutil.rmtree(hidden, ignore_errors=True)
         os.replace(path, hidden)
@@ -174,7 +174,7 @@ def _step_of(path: Path) -> int:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """What the manifest says. CheckpointError when there is none, or it cannot be read."""
+    """Read the manifest. Raises CheckpointError if it is missing or unreadable."""
     try:
         manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         return Checkpoint(manifest["step"], path, manifest, manifest["files"])
@@ -183,7 +183,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def verify(checkpoint: Checkpoint) -> None:
-    """Compare every file with the manifest. CheckpointError names the first that differs."""
+    """Verify every file against the manifest. Raises CheckpointError for the first difference."""
     for name, expected in checkpoint.files.items():
         file = checkpoint.path / name
         if not file.is_file():
@@ -196,7 +196,7 @@ def verify(checkpoint: Checkpoint) -> None:
 
 
 def _seal(file: Path) -> dict[str, Json]:
-    """Make a file durable and describe it."""
+    """Sync a file to disk and return its size and hash."""
     with open(file, "rb") as handle:
         os.fsync(handle.fileno())
     return {"size": file.stat().st_size, "sha256": _sha256(file)}

@@ -1,13 +1,14 @@
-"""The data folder of a server: what lies where, and one server at a time.
+"""The data folder of a server, used by one server at a time.
 
 .lock                         held by the server, with its process id
 server.json                   process id and address of the server
-strop.db                      the database, unless it is elsewhere
-secret.key                    key of the secrets
-files/<file id>               content of uploads
+strop.db                      the database, if SQLite is used
+secret.key                    encryption key of the secrets
+files/<file id>               uploaded files
 rewards/<reward id>/<version>/
 runs/<job id>/                run folders of jobs
 evaluations/<evaluation id>/
+tasks/<task id>/              short tasks: checks of files, trials of rewards, lengths of prompts
 engine.sock                   the model process
 server.log
 """
@@ -29,24 +30,24 @@ class DataFolder:
     """One data folder."""
 
     def __init__(self, path: Path) -> None:
-        """Name a folder, whether it exists or not. See `open`."""
+        """Refer to a folder, which may not exist. See `open`."""
         self.path = path
 
     @classmethod
     def open(cls, path: Path | None = None) -> DataFolder:
-        """The folder at `path`, by default the usual one, made where it is missing.
+        """Open the folder at `path` or the default folder, creating it if it is missing.
 
-        Raises ServerError where it can be neither made nor written to.
+        Raises ServerError if it cannot be created or written to.
         """
         folder = cls((path or default_path()).expanduser().resolve())
         try:
             folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for inner in (folder.files, folder.rewards, folder.runs, folder.evaluations):
+            for inner in (folder.files, folder.rewards, folder.runs, folder.evaluations, folder.tasks):
                 inner.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
-            raise ServerError(f"{folder.path}: no data folder can be here: {error.strerror}") from None
+            raise ServerError(f"{folder.path}: cannot create a data folder here: {error.strerror}") from None
         if not os.access(folder.path, os.W_OK | os.X_OK):
-            raise ServerError(f"{folder.path}: the data folder is read-only; name another one with --data-dir")
+            raise ServerError(f"{folder.path}: the data folder is read-only; choose another one with --data-dir")
         return folder
 
     @property
@@ -70,6 +71,10 @@ class DataFolder:
         return self.path / "evaluations"
 
     @property
+    def tasks(self) -> Path:
+        return self.path / "tasks"
+
+    @property
     def engine_socket(self) -> Path:
         return self.path / "engine.sock"
 
@@ -78,18 +83,18 @@ class DataFolder:
         return self.path / "server.log"
 
     def stored(self, path: Path) -> str:
-        """A path as the database keeps it: relative where it lies in here, so that the folder may move."""
+        """A path as stored in the database: relative if it is inside this folder, so that the folder can be moved."""
         absolute = path.resolve()
         inside = absolute.is_relative_to(self.path) and absolute != self.path
         return str(absolute.relative_to(self.path) if inside else absolute)
 
     def found(self, stored: str) -> Path:
-        """The path that `stored` was made of."""
+        """Convert a stored path back to a full path."""
         return self.path / stored
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder for this process. ServerError when another one has it."""
+        """Lock the folder for this process. Raises ServerError if another process holds it."""
         try:
             with hold(self._lock_file, self._refuse):
                 yield
@@ -97,13 +102,13 @@ class DataFolder:
             raise ServerError(f"{error.filename}: {error.strerror}; the folder belongs to another user") from None
 
     def announce(self, url: str) -> None:
-        """Say where the server answers, for commands on this machine."""
+        """Record the server's address for commands on this machine."""
         write_json(self._address_file, {"pid": os.getpid(), "url": url})
 
     def server_url(self) -> str | None:
-        """Where the server of this folder answers; None where no process holds it.
+        """Address of the server of this folder; None if no process holds the lock.
 
-        Raises ServerError where one does that gives no address: it starts or stops, or is no server.
+        Raises ServerError if a process holds the lock without an address: it is starting, stopping, or not a server.
         """
         pid = holder(self._lock_file)
         if pid is None:
@@ -125,7 +130,9 @@ class DataFolder:
         return self.path / "server.json"
 
     def _refuse(self, pid: str) -> ServerError:
-        return ServerError(f"{self.path} is in use by process {pid}; end that one first, or name another --data-dir")
+        return ServerError(
+            f"{self.path} is in use by process {pid}; stop that process first, or choose another --data-dir"
+        )
 
 
 def default_path() -> Path:

@@ -1,4 +1,4 @@
-"""Data sets: uploaded files with a name, to be chosen for jobs and evaluations."""
+"""Data sets: named uploads for jobs and evaluations."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from strop.errors import Conflict, InvalidRequest, NotFound
 from strop.store.db import Database
 from strop.store.ids import new_id
 from strop.store.names import checked_name, unique_name
-from strop.store.tables import datasets, evaluations, files, jobs
+from strop.store.tables import datasets, evaluations, files, jobs, tasks
 
 MAX_DESCRIPTION = 2000
 ENDED = ("succeeded", "failed", "cancelled")
-"""Statuses of jobs and evaluations that need nothing any more."""
+"""Final statuses of jobs and evaluations."""
 
 _SELECT = sa.select(
     datasets.c.id,
@@ -39,10 +39,10 @@ class Dataset:
     description: str
     file_id: str
     filename: str
-    """Of the upload, for people."""
+    """Original file name, for display only."""
     bytes: int
     rows: int | None
-    """None where the file was not read as JSONL."""
+    """None if the file was not read as JSONL."""
 
 
 class DatasetStore:
@@ -52,10 +52,10 @@ class DatasetStore:
         self._database = database
 
     def create(self, name: str, file_id: str, description: str = "") -> Dataset:
-        """Name an uploaded file.
+        """Create a data set from an uploaded file.
 
-        Raises NotFound for an unknown file, InvalidRequest for one that holds no rows or for a
-        bad name, Conflict for a name that is taken.
+        Raises NotFound for an unknown file, InvalidRequest for a file without rows or an invalid name, Conflict for
+        a name that is taken.
         """
         name, description = checked_name(name, "a data set"), _checked_description(description)
         dataset_id = new_id("ds_")
@@ -65,7 +65,7 @@ class DatasetStore:
                 raise NotFound(f"no file {file_id!r}", param="file_id")
             if not file.rows:
                 raise InvalidRequest(
-                    f"{file_id} holds no rows; upload a JSONL file with purpose fine-tune", param="file_id"
+                    f"{file_id} has no rows; upload a JSONL file with purpose fine-tune", param="file_id"
                 )
             values = {"id": dataset_id, "created_at": time.time(), "name": name, "description": description}
             with unique_name(name):
@@ -73,7 +73,7 @@ class DatasetStore:
             return _get(connection, dataset_id)
 
     def list(self, after: str | None = None, limit: int = 100, search: str = "") -> list[Dataset]:
-        """Data sets, the newest first, up to one more than `limit`; `search` is part of a name."""
+        """Data sets, newest first, up to `limit` + 1; `search` is part of a name."""
         query = _SELECT.order_by(datasets.c.seq.desc()).limit(limit + 1)
         if search:
             query = query.where(sa.func.lower(datasets.c.name).contains(search.lower(), autoescape=True))
@@ -86,12 +86,12 @@ class DatasetStore:
             return [Dataset(*row) for row in connection.execute(query)]
 
     def get(self, dataset_id: str) -> Dataset:
-        """One data set. NotFound for an unknown one."""
+        """One data set. Raises NotFound for an unknown id."""
         with self._database.read() as connection:
             return _get(connection, dataset_id)
 
     def update(self, dataset_id: str, name: str | None = None, description: str | None = None) -> Dataset:
-        """Change the name or the description, whichever is given. Raises as `create` does."""
+        """Change the name or description, if given. Raises the same errors as `create`."""
         values = {}
         if name is not None:
             values["name"] = checked_name(name, "a data set")
@@ -105,12 +105,12 @@ class DatasetStore:
             return _get(connection, dataset_id)
 
     def delete(self, dataset_id: str) -> Dataset:
-        """Forget a data set; its file stays. Conflict while a job or an evaluation needs it."""
+        """Delete a data set but not its file. Raises Conflict while a job or evaluation uses it."""
         with self._database.write() as connection:
             found = _get(connection, dataset_id)
             user = _user(connection, found)
             if user is not None:
-                raise Conflict(f"{dataset_id} is needed by {user}; cancel that one, or wait for its end")
+                raise Conflict(f"{dataset_id} is used by {user}; cancel it, or wait until it has finished")
             connection.execute(datasets.delete().where(datasets.c.id == dataset_id))
             return found
 
@@ -123,11 +123,13 @@ def _get(connection: sa.Connection, dataset_id: str) -> Dataset:
 
 
 def _user(connection: sa.Connection, dataset: Dataset) -> str | None:
-    """The id of an unfinished job or evaluation that reads the data set."""
+    """Id of an unfinished job or evaluation that uses the data set."""
     of_job = sa.or_(jobs.c.training_file == dataset.file_id, jobs.c.validation_file == dataset.file_id)
     of_evaluation = sa.or_(evaluations.c.spec.contains(dataset.id), evaluations.c.spec.contains(dataset.file_id))
     for table, uses in ((jobs, of_job), (evaluations, of_evaluation)):
-        found = connection.scalar(sa.select(table.c.id).where(uses, table.c.status.not_in(ENDED)).limit(1))
+        found = connection.scalar(
+            sa.select(tasks.c.id).join_from(tasks, table).where(uses, tasks.c.status.not_in(ENDED)).limit(1)
+        )
         if found is not None:
             return str(found)
     return None
@@ -135,5 +137,7 @@ def _user(connection: sa.Connection, dataset: Dataset) -> str | None:
 
 def _checked_description(description: str) -> str:
     if len(description) > MAX_DESCRIPTION or "\0" in description:
-        raise InvalidRequest(f"a description has at most {MAX_DESCRIPTION} characters, no NUL", param="description")
+        raise InvalidRequest(
+            f"a description may have at most {MAX_DESCRIPTION} characters and no NUL", param="description"
+        )
     return description

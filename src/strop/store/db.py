@@ -1,9 +1,8 @@
-"""The server's database: SQLite beside the runs by default, PostgreSQL by URL.
+"""The server's database: SQLite in the data folder by default, or PostgreSQL by URL.
 
-Errors never hold the values of a statement: those may be secrets, and errors end in logs.
-One process writes: the server. Over SQLite one connection does, and it alone moves the
-write-ahead log into the database; with more of them versions before 3.51.3 can lose pages
-(sqlite.org/wal.html#walresetbug).
+Errors never contain statement parameters, because those may be secrets and errors are logged. Only the server
+process writes. With SQLite, a single connection writes and checkpoints the write-ahead log: with several, versions
+before 3.51.3 can lose pages (sqlite.org/wal.html#walresetbug).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 class Database:
-    """Connections for reading, and one for writing. Safe to use from many threads."""
+    """Read connections and one write connection. Thread-safe."""
 
     def __init__(self, reader: Engine, writer: Engine) -> None:
         self._reader = reader
@@ -43,16 +42,16 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A connection that sees one state of the database and cannot change it."""
+        """A read-only connection with a consistent snapshot."""
         with self._reader.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
     def write(self, durable: bool = True) -> Iterator[Connection]:
-        """A transaction, one at a time; an exception rolls it back.
+        """A write transaction, one at a time. An exception rolls it back.
 
-        Once it ends without one, what it changed outlives a power cut. `durable = False` is for
-        what can be read again from run folders: it outlives a crash of the process only.
+        A committed transaction survives a power failure. `durable = False` is for data that can be read again from
+        run folders: it only survives a crash of the process.
         """
         with self._lock, self._writer.connect() as connection:
             if self.dialect == "sqlite":  # which takes this outside of a transaction only
@@ -70,28 +69,28 @@ class Database:
 
 
 def open_database(url: str | None, folder: Path) -> Database:
-    """Open the database, making or upgrading its tables. By default the file in `folder`.
+    """Open the database and create or migrate its tables. Default: the file in `folder`.
 
-    Raises DatabaseError, without the password of the URL, where it cannot be used.
+    Raises DatabaseError, without the URL's password, if the database cannot be used.
     """
     try:
         address = make_url(url or f"sqlite:///{folder / FILE_NAME}")
     except ArgumentError:
-        raise DatabaseError("the database URL cannot be read; expected postgresql://user@host/name") from None
+        raise DatabaseError("invalid database URL; expected postgresql://user@host/name") from None
     shown = address.render_as_string(hide_password=True)
     if address.get_backend_name() not in ("sqlite", "postgresql"):
-        raise DatabaseError(f"{shown}: strop keeps its data in SQLite or PostgreSQL; expected postgresql://…")
+        raise DatabaseError(f"{shown}: only SQLite and PostgreSQL are supported; expected postgresql://…")
     try:
         return _upgraded(_sqlite(address) if address.get_backend_name() == "sqlite" else _postgresql(address))
     except CommandError as error:
-        raise DatabaseError(f"{shown}: made by a newer version of strop, or not by strop: {error}") from None
+        raise DatabaseError(f"{shown}: created by a newer version of strop, or not by strop: {error}") from None
     except SQLAlchemyError as error:
         reason = error.orig if isinstance(error, DBAPIError) else error
         raise DatabaseError(f"{shown}: {' '.join(str(reason).split())}") from None
 
 
 def _upgraded(database: Database) -> Database:
-    """The database with its newest tables; closed where it cannot have them."""
+    """Migrate the database to the newest tables. Closes it on failure."""
     try:
         with database.write() as connection:
             _upgrade(connection)

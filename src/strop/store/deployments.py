@@ -1,4 +1,4 @@
-"""Deployments as the database keeps them. `api.deployments` is what loads models."""
+"""Stored deployments. `api.deployments` loads the models."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from strop.types import Json
 
 @dataclass(frozen=True)
 class StoredDeployment:
-    """A row of the deployments table at one moment. Times are seconds since 1970."""
+    """A row of the deployments table. Times are seconds since 1970."""
 
     seq: int
     id: str
     created_at: float
     name: str
-    """What `model` of a chat request says."""
+    """The name for `model` in a chat request."""
     source: str
-    """Catalogue name, hub id, folder, or id of a checkpoint."""
+    """Catalogue name, Hugging Face id, folder, or checkpoint id."""
     path: str
-    """What the model process loads: as `DataFolder.stored`, or a name that is still to be fetched."""
+    """What the model process loads: a path as in `DataFolder.stored`, or a model name that is not downloaded yet."""
     wanted: bool
-    """Whether it is to be in memory."""
+    """Whether it should be loaded."""
     settings: Mapping[str, Json]
     last_used_at: float | None
     requests: int
@@ -50,7 +50,7 @@ class DeploymentStore:
         self._clock = clock
 
     def create(self, name: str, source: str, path: str, settings: Mapping[str, Json]) -> StoredDeployment:
-        """A new deployment, not loaded yet. Conflict for a name in use."""
+        """Create a deployment, not loaded yet. Raises Conflict for a name in use."""
         values = {
             "id": new_id("dep_"),
             "created_at": self._clock(),
@@ -65,7 +65,7 @@ class DeploymentStore:
             return _stored(row)
 
     def find(self, key: str) -> StoredDeployment | None:
-        """By name or id."""
+        """The deployment with a name or id, or None."""
         text = sendable(key)
         query = sa.select(deployments).where((deployments.c.name == text) | (deployments.c.id == text))
         with self._database.read() as connection:
@@ -73,35 +73,35 @@ class DeploymentStore:
         return _stored(row) if row else None
 
     def get(self, key: str) -> StoredDeployment:
-        """By name or id. NotFound where there is none."""
+        """The deployment with a name or id. Raises NotFound for an unknown one."""
         found = self.find(key)
         if found is None:
             raise NotFound(f"no deployment {key!r}", param="deployment_id")
         return found
 
     def list(self, after: str | None, limit: int) -> Sequence[StoredDeployment]:
-        """Newest first; `after` is the id of the last one of the page before. NotFound for that id."""
+        """Deployments, newest first; `after` is the last id of the previous page. Raises NotFound for an unknown id."""
         query = sa.select(deployments).order_by(deployments.c.seq.desc()).limit(limit)
         if after is not None:
             query = query.where(deployments.c.seq < self.get(after).seq)
         return self._all(query)
 
     def wanted(self) -> Sequence[StoredDeployment]:
-        """Those that are to be in memory, the last used first."""
+        """Deployments that should be loaded, most recently used first."""
         query = sa.select(deployments).where(deployments.c.wanted == "loaded")
         return self._all(query.order_by(deployments.c.last_used_at.desc(), deployments.c.seq.desc()))
 
     def want(self, deployment_id: str, loaded: bool) -> None:
-        """Note whether it is to be in memory."""
+        """Set whether a deployment should be loaded."""
         self._change(deployment_id, wanted="loaded" if loaded else "unloaded")
 
     def place(self, deployment_id: str, source: str, path: str) -> StoredDeployment:
-        """Note what it now stands for. NotFound where it was deleted meanwhile."""
+        """Set the target of a deployment. Raises NotFound if it was deleted meanwhile."""
         self._change(deployment_id, source=source, path=path)
         return self.get(deployment_id)
 
     def count(self, deployment_id: str, prompt_tokens: int, completion_tokens: int) -> None:
-        """Add a request to what it has answered."""
+        """Add the token usage of a request."""
         columns = deployments.c
         values = {
             "last_used_at": self._clock(),
@@ -113,7 +113,7 @@ class DeploymentStore:
             connection.execute(sa.update(deployments).where(columns.id == deployment_id).values(values))
 
     def delete(self, deployment_id: str) -> None:
-        """Forget one."""
+        """Delete a deployment."""
         with self._database.write() as connection:
             connection.execute(sa.delete(deployments).where(deployments.c.id == deployment_id))
 

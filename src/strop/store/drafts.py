@@ -1,4 +1,4 @@
-"""Drafts: what somebody has filled in for a job that is not created yet."""
+"""Drafts: the settings of jobs that are not created yet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from strop.types import Json
 
 MAX_BYTES = 8 * 1024 * 1024
 KEPT_S = 90 * 24 * 3600.0
-"""Drafts that nobody has touched for so long are dropped when the next one is made."""
+"""Drafts unchanged for this long are deleted when the next draft is created."""
 
 _SELECT = sa.select(drafts.c.id, drafts.c.created_at, drafts.c.updated_at, drafts.c.content, drafts.c.job_id)
 
@@ -32,11 +32,11 @@ class Draft:
     updated_at: float
     content: Mapping[str, Json]
     job_id: str | None
-    """Of the job that was made of it."""
+    """Id of the job created from it."""
 
 
 def new_draft_id() -> str:
-    """An id that no draft has."""
+    """A new draft id."""
     return new_id("draft_")
 
 
@@ -47,7 +47,7 @@ class DraftStore:
         self._database = database
 
     def create(self, content: Mapping[str, Json], draft_id: str | None = None) -> Draft:
-        """A new draft, under an id that `new_draft_id` gave. TooLarge for more than it may hold."""
+        """Store a new draft under an id from `new_draft_id`. Raises TooLarge above the size limit."""
         now = time.time()
         draft = Draft(draft_id or new_draft_id(), now, now, content, None)
         with self._database.write() as connection:
@@ -56,7 +56,7 @@ class DraftStore:
         return draft
 
     def get(self, draft_id: str) -> Draft:
-        """One draft. NotFound for an unknown one."""
+        """One draft. Raises NotFound for an unknown id."""
         with self._database.read() as connection:
             row = connection.execute(_SELECT.where(drafts.c.id == draft_id)).one_or_none()
         if row is None:
@@ -64,21 +64,21 @@ class DraftStore:
         return _draft(row)
 
     def list(self, limit: int = 20) -> list[Draft]:
-        """Drafts that no job was made of, the last changed ones first."""
+        """Drafts without a job, most recently changed first."""
         query = _SELECT.where(drafts.c.job_id.is_(None)).order_by(drafts.c.updated_at.desc(), drafts.c.seq.desc())
         with self._database.read() as connection:
             return [_draft(row) for row in connection.execute(query.limit(limit))]
 
     def save(self, draft_id: str, content: Mapping[str, Json]) -> None:
-        """Replace what a draft holds. Raises as `create` does, and NotFound."""
+        """Replace a draft's content. Raises TooLarge, or NotFound for an unknown id."""
         self._change(draft_id, content=_text(content), updated_at=time.time())
 
     def finish(self, draft_id: str, job_id: str) -> None:
-        """Note which job was made of it: it no longer stands among the drafts, and its address still leads to it."""
+        """Record the job created from a draft. The draft is no longer listed but can still be opened by its id."""
         self._change(draft_id, job_id=job_id)
 
     def delete(self, draft_id: str) -> None:
-        """Drop a draft. NotFound for an unknown one."""
+        """Delete a draft. Raises NotFound for an unknown id."""
         with self._database.write() as connection:
             if connection.execute(drafts.delete().where(drafts.c.id == draft_id)).rowcount == 0:
                 raise _unknown(draft_id)
@@ -93,7 +93,7 @@ class DraftStore:
 def _text(content: Mapping[str, Json]) -> str:
     text = json.dumps(content)  # escapes what a database cannot store
     if len(text) > MAX_BYTES:
-        raise TooLarge(f"a draft holds at most {MAX_BYTES // 2**20} MiB; this one has {len(text) / 2**20:.0f}")
+        raise TooLarge(f"a draft may have at most {MAX_BYTES // 2**20} MiB; this one has {len(text) / 2**20:.0f}")
     return text
 
 

@@ -1,4 +1,4 @@
-"""Writing files so that a crash at any moment leaves the old content or the new, never half."""
+"""Atomic file writes: after a crash a file has its old or its new content, never a part."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def write_atomic(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Json) -> None:
-    """Replace a JSON file, for people to read."""
+    """Replace a JSON file, indented for reading."""
     write_atomic(path, json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
 
 
 def json_line(value: Json) -> str:
-    """One line of a JSONL file. Not-a-number has no place in JSON and raises ValueError."""
+    """Format one line of a JSONL file. NaN raises ValueError."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a whole line and wait until it is on disk."""
+    """Append a line and sync it to disk."""
     with open(path, "a", encoding="utf-8", newline="\n") as file:
         file.write(line)
         file.flush()
@@ -40,9 +40,9 @@ def append_line(path: Path, line: str) -> None:
 
 
 def read_lines(path: Path, holding: bytes = b"") -> Iterable[dict[str, Json]]:
-    """Objects of a JSONL file that strop wrote, of the lines with `holding` in them.
+    """Objects of a JSONL file written by strop, from the lines that contain `holding`.
 
-    A last line cut off by a crash is left out.
+    A last line truncated by a crash is skipped.
     """
     if not path.exists():
         return
@@ -53,7 +53,7 @@ def read_lines(path: Path, holding: bytes = b"") -> Iterable[dict[str, Json]]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames and new names in a folder durable."""
+    """Sync a folder's entries to disk."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

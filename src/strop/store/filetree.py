@@ -1,8 +1,7 @@
-"""The files of a folder, handed out by name so that a name never leads out of it.
+"""Safe access to the files in a folder: a path can never lead out of it.
 
-Every part of a path is opened below the one before, and a link is never followed: not even
-a folder that is swapped for a link between check and use leads anywhere. What is open stays
-readable when it is deleted meanwhile.
+Every path component is opened relative to the previous one and symbolic links are never followed, so swapping a
+folder for a link between check and use has no effect. An open file stays readable after it is deleted.
 """
 
 from __future__ import annotations
@@ -24,28 +23,28 @@ _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLON
 
 @dataclass(frozen=True)
 class Entry:
-    """A file, or a folder with all that is in it."""
+    """A file, or a folder with its total size."""
 
     path: str
-    """From the top folder on, with slashes."""
+    """Path relative to the top folder, with slashes."""
     kind: Literal["file", "folder"]
     bytes: int
     files: int
     """1 for a file."""
     modified_at: float
-    """Seconds since 1970; of a folder, its newest file."""
+    """Modification time in seconds since 1970; for a folder, that of its newest file."""
 
 
 class FileTree:
-    """A folder. Hidden names, links, and what is neither file nor folder are left out."""
+    """A folder. Hidden names, links and special files are ignored."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def entries(self, folder: str = "") -> list[Entry]:
-        """What stands in a folder, by name, folders first; each folder summed up.
+        """Entries of a folder by name, folders first, with total sizes.
 
-        NotFound where there is no such folder.
+        Raises NotFound for an unknown folder.
         """
         parts = _parts(folder) if folder else []
         handle = self._folder(parts)
@@ -56,7 +55,7 @@ class FileTree:
         return sorted((entry for entry in found if entry), key=lambda entry: (entry.kind == "file", entry.path))
 
     def files(self, folder: str = "") -> list[Entry]:
-        """Every file below a folder, by path; none where there is no such folder."""
+        """All files below a folder, by path; empty for an unknown folder."""
         found: list[Entry] = []
         waiting = [folder]
         while waiting:
@@ -69,7 +68,7 @@ class FileTree:
         return sorted(found, key=lambda entry: entry.path)
 
     def open(self, path: str) -> BinaryIO:
-        """Open a file for reading. NotFound where there is none of this name inside the folder."""
+        """Open a file for reading. Raises NotFound if the folder has no such file."""
         *folders, name = _parts(path)
         handle = self._folder(folders)
         try:
@@ -84,7 +83,7 @@ class FileTree:
         return open(file, "rb")
 
     def _folder(self, parts: list[str]) -> int:
-        """A handle of the folder that some parts lead to."""
+        """An open handle of a subfolder."""
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         try:
             handle = os.open(self._path, flags)
@@ -102,7 +101,7 @@ class FileTree:
 
 
 def chunks(file: BinaryIO, size: int | None = None) -> Iterator[bytes]:
-    """The content of an open file, which is closed at the end; at most `size` bytes of a growing one."""
+    """Yield at most `size` bytes of an open file, then close it."""
     with file:
         left = os.fstat(file.fileno()).st_size if size is None else size
         while left > 0 and (chunk := file.read(min(CHUNK_BYTES, left))):
@@ -111,7 +110,7 @@ def chunks(file: BinaryIO, size: int | None = None) -> Iterator[bytes]:
 
 
 def _parts(path: str) -> list[str]:
-    """The names that make up a path. NotFound for what cannot be one of ours, `..` and hidden names included."""
+    """Split a path into names. Raises NotFound for `..`, hidden names and other invalid paths."""
     parts = path.split("/")
     if any(not part or part.startswith(".") or "\0" in part or not _is_text(part) for part in parts):
         raise _unknown(path)
@@ -119,7 +118,7 @@ def _parts(path: str) -> list[str]:
 
 
 def _is_text(name: str) -> bool:
-    """Whether a name can stand in JSON: names on disk may be any bytes."""
+    """Whether a name can be encoded in JSON; names on disk may be any bytes."""
     return not any("\ud800" <= char <= "\udfff" for char in name)
 
 
@@ -128,7 +127,7 @@ def _names(handle: int) -> list[str]:
 
 
 def _entry(folder: int, name: str, parts: list[str]) -> Entry | None:
-    """What a name in an open folder stands for; None for what is left out, or gone by now."""
+    """The entry for a name in an open folder; None if it is ignored or deleted."""
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if stat.S_ISREG(found.st_mode):
@@ -148,7 +147,7 @@ def _entry(folder: int, name: str, parts: list[str]) -> Entry | None:
 
 
 def _refused(path: str, error: OSError | ValueError) -> Exception:
-    """A name that is not there is the client's mistake; a broken disk is none."""
+    """Convert errors for missing paths to NotFound; other I/O errors are raised."""
     return _unknown(path) if isinstance(error, ValueError) or error.errno in _ABSENT else error
 
 

@@ -1,4 +1,4 @@
-"""Names of things that clients see."""
+"""Public ids."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import secrets
 
 
 def new_id(prefix: str) -> str:
-    """A fresh id such as `ftjob-1f0c…`: the prefix, then 24 hexadecimal digits."""
+    """A new id such as `ftjob-1f0c…`: the prefix and 24 hexadecimal digits."""
     return f"{prefix}{secrets.token_hex(12)}"
 
 
 def run_id(stored_path: str) -> str:
-    """The id of the run in a folder, the same whenever it is imported. See `DataFolder.stored`."""
+    """The id of the run in a folder, identical for each import. See `DataFolder.stored`."""
     return f"run_{_digits(stored_path)}"
 
 

@@ -1,4 +1,4 @@
-"""API keys: random, named, revocable. Only their hash is stored, so nobody can read them back."""
+"""API keys: random, named, revocable. Only hashes are stored, so keys cannot be read back."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _SELECT = sa.select(keys.c.id, keys.c.name, keys.c.prefix, keys.c.created_at, ke
 
 @dataclass(frozen=True)
 class Key:
-    """A key as people see it. Times are seconds since 1970."""
+    """A key without its text. Times are seconds since 1970."""
 
     id: str
     name: str
     prefix: str
-    """Its first characters, to recognise it by."""
+    """First characters, for recognition."""
     created_at: float
     last_used_at: float | None
-    """To the minute."""
+    """Time of last use, to the minute."""
     revoked_at: float | None
 
 
@@ -43,7 +43,7 @@ class KeyStore:
         self._database = database
 
     def create(self, name: str) -> tuple[Key, str]:
-        """A new key and its text, which is not kept: show it now or never. InvalidRequest for a bad name."""
+        """Create a key and return it with its text, which is not stored. Raises InvalidRequest for an invalid name."""
         if not 1 <= len(name.strip()) <= MAX_NAME:
             raise InvalidRequest(f"a key needs a name of 1 to {MAX_NAME} characters, found {len(name)}", param="name")
         text = PREFIX + secrets.token_urlsafe(32)
@@ -53,7 +53,7 @@ class KeyStore:
         return key, text
 
     def verify(self, text: str) -> Key | None:
-        """The key with this text, unless it was revoked; notes that it was used."""
+        """The key with this text, or None if it is unknown or revoked. Records its use."""
         # The text has 256 random bits, so that how long looking up its hash takes tells nothing.
         query = _SELECT.where(keys.c.hash == _hash(text), keys.c.revoked_at.is_(None))
         with self._database.read() as connection:
@@ -67,12 +67,12 @@ class KeyStore:
         return key
 
     def list(self) -> list[Key]:
-        """Every key, revoked ones too, the newest first."""
+        """All keys including revoked ones, newest first."""
         with self._database.read() as connection:
             return [Key(*row) for row in connection.execute(_SELECT.order_by(keys.c.seq.desc()))]
 
     def revoke(self, key_id: str) -> Key:
-        """End a key for good. NotFound for an unknown one; revoking again changes nothing."""
+        """Revoke a key permanently. Raises NotFound for an unknown id; revoking twice has no effect."""
         change = keys.update().where(keys.c.id == key_id, keys.c.revoked_at.is_(None))
         with self._database.write() as connection:
             connection.execute(change.values(revoked_at=time.time()))
@@ -82,7 +82,7 @@ class KeyStore:
         return Key(*found)
 
     def any(self) -> bool:
-        """Whether there is a key that was not revoked."""
+        """Whether there is a key that is not revoked."""
         with self._database.read() as connection:
             return connection.execute(_SELECT.where(keys.c.revoked_at.is_(None)).limit(1)).first() is not None
 

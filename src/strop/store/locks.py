@@ -1,6 +1,6 @@
-"""One process at a time: a file that is locked while it works, with its process id inside.
+"""Process locks: a locked file that contains the id of the process.
 
-The lock goes with the process, however that ends.
+The lock is released when the process ends, even after a crash.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PATIENCE_S = 1.0
 
 @contextmanager
 def hold(path: Path, refused: Callable[[str], StropError]) -> Iterator[None]:
-    """Hold the lock; where another process has it, raise what `refused` makes of that one's id."""
+    """Hold the lock. If another process has it, raise `refused(pid)`."""
     with open(path, "a+", encoding="utf-8") as file:
         deadline = time.monotonic() + _PATIENCE_S
         while not _try_lock(file, fcntl.LOCK_EX):  # `holder` of another process takes it for a moment
@@ -35,7 +35,7 @@ def hold(path: Path, refused: Callable[[str], StropError]) -> Iterator[None]:
 
 
 def holder(path: Path) -> str | None:
-    """The id of the process that holds the lock; None where none does."""
+    """Id of the process that holds the lock, or None."""
     try:
         with open(path, encoding="utf-8") as file:
             return None if _try_lock(file, fcntl.LOCK_SH) else file.read().strip()

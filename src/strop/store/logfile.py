@@ -1,7 +1,7 @@
-"""Log files, read from their end: pages of lines backwards, and what is new forwards.
+"""Log files: pages of lines backwards from the end, and new lines forwards.
 
-A line is named by the byte that it starts at. Escape sequences for terminals are taken out;
-of a line that a program wrote over itself with carriage returns, the last state is shown.
+A line is identified by its byte offset. Terminal escape sequences are removed; for a line that is overwritten with
+carriage returns, the last state is shown.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Level = Literal["debug", "info", "warning", "error"]
 
 LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
 MAX_SCAN_BYTES = 4 * 1024 * 1024
-"""Read for one page at most; where a filter finds less in it, the page is smaller."""
+"""Maximum bytes read per page. With a filter, a page may therefore be smaller."""
 MAX_LINE_CHARS = 8_000
 
 _BLOCK_BYTES = 64 * 1024
@@ -33,50 +33,50 @@ _PATTERNS: tuple[tuple[Level, re.Pattern[str]], ...] = (
 
 @dataclass(frozen=True)
 class LogLine:
-    """One line for people."""
+    """One line of a log."""
 
     offset: int
-    """Byte that it starts at."""
+    """Byte offset."""
     level: Level
-    """As far as its words tell."""
+    """Level, guessed from the text."""
     text: str
 
 
 @dataclass(frozen=True)
 class LogPage:
-    """Some lines in a row, and where to go on."""
+    """Consecutive lines, and the offsets to continue from."""
 
     lines: tuple[LogLine, ...]
     start: int
-    """Everything from here on was looked at; 0 when nothing older is left."""
+    """Offset of the first byte that was read; 0 if there are no older lines."""
     end: int
-    """Up to here; a last line without its newline comes again once it is whole."""
+    """Offset after the last complete line."""
     size: int
-    """Of the file, in bytes."""
+    """Size of the file in bytes."""
 
 
 @dataclass(frozen=True)
 class LogFilter:
-    """Which lines to show."""
+    """A filter for lines."""
 
     level: Level = "debug"
-    """The least that counts."""
+    """Minimum level."""
     text: str = ""
-    """Part of a line, in any case."""
+    """Part of a line, case-insensitive."""
 
     def keeps(self, line: LogLine) -> bool:
-        """Whether to show a line."""
+        """Whether a line matches."""
         return LEVELS.index(line.level) >= LEVELS.index(self.level) and self.text.casefold() in line.text.casefold()
 
 
 class LogFile:
-    """A log that another process may be writing. One that is not there yet is empty."""
+    """A log file that another process may be writing. A missing file is an empty log."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def before(self, end: int | None, count: int, wanted: LogFilter) -> LogPage:
-        """The last `count` lines that end at byte `end`, by default at the end of the file."""
+        """The last `count` lines before byte `end`; by default, before the end of the file."""
         try:
             handle = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -88,7 +88,7 @@ class LogFile:
             os.close(handle)
 
     def after(self, start: int, wanted: LogFilter) -> LogPage:
-        """Whole lines from byte `start` on; from 0 where the file has become shorter than that."""
+        """Complete lines from byte `start`, or from 0 if the file has become shorter."""
         try:
             with open(self._path, "rb") as file:
                 size = file.seek(0, os.SEEK_END)
@@ -103,7 +103,7 @@ class LogFile:
 
 
 def _before(handle: int, end: int, size: int, count: int, wanted: LogFilter) -> LogPage:
-    """Read blocks backwards until there are lines enough."""
+    """Read blocks backwards until there are enough lines."""
     found: list[LogLine] = []
     start, carry, whole = end, b"", end
     while start > 0 and end - start < MAX_SCAN_BYTES and len(found) <= count:
@@ -124,7 +124,7 @@ def _before(handle: int, end: int, size: int, count: int, wanted: LogFilter) -> 
 
 
 def _lines(data: bytes, offset: int) -> list[LogLine]:
-    """The lines of some bytes that start at `offset`."""
+    """Split bytes that start at `offset` into lines."""
     parts = data.split(b"\n")
     if not parts[-1]:
         parts.pop()
@@ -141,7 +141,7 @@ def _text(raw: bytes) -> str:
 
 
 def _levels(texts: Sequence[str]) -> Iterator[Level]:
-    """A level for each line; all of a traceback is an error, up to the line that names it."""
+    """A level for each line. All lines of a traceback are errors, up to the line with the exception."""
     inside = False
     for text in texts:
         if text.startswith("Traceback (most recent call last)"):

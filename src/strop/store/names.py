@@ -1,4 +1,4 @@
-"""Names that people give to things."""
+"""Validation of user-defined names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_NAME = 100
 
 
 def checked_name(name: str, what: str) -> str:
-    """The name without blanks around it. InvalidRequest where it is empty, too long or not for one line."""
+    """The stripped name. Raises InvalidRequest if it is empty, too long or not printable."""
     name = name.strip()
     if not 1 <= len(name) <= MAX_NAME or not name.isprintable():
         raise InvalidRequest(f"{what} needs a name of 1 to {MAX_NAME} printable characters", param="name")
@@ -22,7 +22,7 @@ def checked_name(name: str, what: str) -> str:
 
 @contextmanager
 def unique_name(name: str) -> Iterator[None]:
-    """Around a change that the database refuses where the name is taken: then Conflict is raised."""
+    """Convert a uniqueness violation to Conflict."""
     try:
         yield
     except IntegrityError:

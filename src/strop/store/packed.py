@@ -1,7 +1,7 @@
-"""All metrics of a step in one value: numbers of 8 bytes, in the order of the run's list of names.
+"""All metrics of a step packed into one value: 8-byte floats in the order of the run's metric names.
 
-Metrics that come up later are added to the end of that list, so that a value may be shorter than
-the list. A metric that a step lacks is NaN there, which no file can hold.
+New metrics are appended to the list of names, so a value may be shorter than the list. A missing metric is NaN,
+which cannot occur in metrics.jsonl.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from strop.store.tables import runs
 
 _SIZE = 8
 _MISSING = b"\xff"
-"""Eight of them are a NaN."""
+"""Eight of these bytes are a NaN."""
 
 
 def pack(metrics: Mapping[str, float], names: Sequence[str]) -> bytes:
@@ -29,7 +29,7 @@ def pack(metrics: Mapping[str, float], names: Sequence[str]) -> bytes:
 
 
 def unpack(packed: Sequence[bytes], count: int, places: Iterable[int]) -> dict[int, list[float]]:
-    """For places in the list of `count` names: the values of each in every step, NaN where a step lacks it."""
+    """Values in every step for some indices of the name list; NaN if a step has no value."""
     size = count * _SIZE
     numbers = array("d", b"".join([value if len(value) == size else value.ljust(size, _MISSING) for value in packed]))
     if sys.byteorder == "big":
@@ -38,11 +38,11 @@ def unpack(packed: Sequence[bytes], count: int, places: Iterable[int]) -> dict[i
 
 
 def width(size: int) -> int:
-    """How many names a value of `size` bytes knows."""
+    """Number of metrics in a value of `size` bytes."""
     return size // _SIZE
 
 
 def names_of(connection: Connection, run: int) -> list[str]:
-    """The list of names of a run, which is named by its `seq`."""
+    """The metric names of a run, given by its `seq`."""
     names: list[str] = json.loads(connection.scalar(sa.select(runs.c.metric_names).where(runs.c.seq == run)) or "[]")
     return names

@@ -1,4 +1,4 @@
-"""Providers: OpenAI-compatible endpoints that people call by name, each with the secret that holds its key."""
+"""Providers: named OpenAI-compatible endpoints, each with the secret that holds its API key."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Provider:
 
     name: str
     base_url: str
-    """`/v1` included."""
+    """Base URL, including `/v1`."""
     api_key_env: str | None
-    """Name of the secret that holds the key; None for an endpoint that asks for none."""
+    """Name of the secret with the API key; None if the endpoint requires none."""
     created_at: float
     updated_at: float
 
@@ -35,9 +35,12 @@ class ProviderStore:
         self._database = database
 
     def set(self, name: str, base_url: str, api_key_env: str | None = None) -> Provider:
-        """Store a provider, or replace it. InvalidRequest for a bad name; who calls has checked the address."""
+        """Store or replace a provider.
+
+        Raises InvalidRequest for an invalid name. The caller has checked the base URL.
+        """
         if not _NAME.fullmatch(name):
-            problem = f"{name!r} is no name of a provider: 1 to 64 letters, digits, dots, dashes or underscores"
+            problem = f"{name!r} is not a valid provider name; use 1 to 64 letters, digits, dots, dashes or underscores"
             raise InvalidRequest(problem, param="name")
         now = time.time()
         values = {"base_url": base_url, "api_key_env": api_key_env, "updated_at": now}
@@ -53,12 +56,15 @@ class ProviderStore:
             return [Provider(*row) for row in connection.execute(_SELECT.order_by(providers.c.name))]
 
     def get(self, name: str) -> Provider:
-        """One of them. NotFound for an unknown one."""
+        """One provider. Raises NotFound for an unknown name."""
         with self._database.read() as connection:
             return _get(connection, name)
 
     def delete(self, name: str) -> None:
-        """Forget a provider; what was made with it keeps its address. NotFound for an unknown one."""
+        """Delete a provider.
+
+        Graders and evaluations that use it keep its base URL. Raises NotFound for an unknown name.
+        """
         with self._database.write() as connection:
             if connection.execute(providers.delete().where(providers.c.name == name)).rowcount == 0:
                 raise _unknown(name)
@@ -81,4 +87,4 @@ def _get(connection: sa.Connection, name: str) -> Provider:
 
 
 def _unknown(name: str) -> NotFound:
-    return NotFound(f"no provider is called {name!r}", param="name")
+    return NotFound(f"no provider {name!r}", param="name")

@@ -1,4 +1,4 @@
-"""Reward functions with versions that never change, each also a file for configurations to name."""
+"""Reward functions with immutable versions, each stored as a file that configurations can refer to."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from strop.store.db import Database
 from strop.store.files import write_atomic
 from strop.store.ids import new_id
 from strop.store.names import checked_name, unique_name
-from strop.store.tables import evaluations, jobs, reward_versions, rewards
+from strop.store.tables import evaluations, jobs, reward_versions, rewards, tasks
 
 Kind = Literal["python", "grader"]
 
 FUNCTION = "grade"
-"""What a Python reward must define."""
+"""Name of the function that a Python reward must define."""
 MAX_SOURCE_BYTES = 1024 * 1024
 MAX_ENV = 32
 _FILES: dict[Kind, str] = {"python": "reward.py", "grader": "grader.json"}
@@ -40,19 +40,19 @@ class Draft:
     source: str
     """Python code, or the JSON of a grader."""
     env: tuple[str, ...] = ()
-    """Names of the secrets that it gets to see as environment variables."""
+    """Names of the secrets that are passed to it as environment variables."""
 
 
 @dataclass(frozen=True)
 class RewardVersion:
-    """One version of a reward function; it never changes. Times are seconds since 1970."""
+    """One immutable version of a reward function. Times are seconds since 1970."""
 
     reward_id: str
     version: int
     created_at: float
     draft: Draft
     path: Path = field(compare=False)
-    """The file with the source."""
+    """The source file."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,12 @@ class StoredReward:
     created_at: float
     name: str
     latest: int
-    """Its newest version, counted from 1."""
+    """Newest version; versions start at 1."""
     kind: Kind
-    """Of the newest version."""
+    """Secrets of the newest version."""
     env: tuple[str, ...]
     updated_at: float
-    """When the newest version was made."""
+    """Creation time of the newest version."""
 
 
 class RewardStore:
@@ -79,9 +79,9 @@ class RewardStore:
         self._folder = folder.rewards
 
     def create(self, name: str, draft: Draft) -> StoredReward:
-        """A new reward function with its first version.
+        """Create a reward function with its first version.
 
-        Raises InvalidRequest or RewardError for what cannot be one, Conflict for a name that is taken.
+        Raises InvalidRequest or RewardError for invalid content, Conflict for a name that is taken.
         """
         name, reward_id = checked_name(name, "a reward"), new_id("rw_")
         _check(draft)
@@ -93,7 +93,7 @@ class RewardStore:
             return _get(connection, reward_id)
 
     def add_version(self, reward_id: str, draft: Draft) -> RewardVersion:
-        """The next version; the newest one where nothing would change. Raises as `create` does."""
+        """Add a version, or return the newest one if nothing changed. Raises the same errors as `create`."""
         _check(draft)
         with self._database.write() as connection:
             newest = self._version(connection, reward_id, None)
@@ -105,21 +105,21 @@ class RewardStore:
             return self._version(connection, reward_id, newest.version + 1)
 
     def get(self, reward_id: str) -> StoredReward:
-        """One reward function. NotFound for an unknown one."""
+        """One reward function. Raises NotFound for an unknown id."""
         with self._database.read() as connection:
             return _get(connection, reward_id)
 
     def versions(self, reward_id: str) -> list[RewardVersion]:
-        """All versions, the newest first. NotFound for an unknown reward."""
+        """All versions, newest first. Raises NotFound for an unknown reward."""
         with self._database.read() as connection:
             _get(connection, reward_id)
             query = _VERSIONS.where(rewards.c.id == reward_id).order_by(reward_versions.c.version.desc())
             return [self._found(row) for row in connection.execute(query)]
 
     def version(self, reward_id: str, version: int | None = None) -> RewardVersion:
-        """One version, by default the newest; its file is made anew where it is gone or was edited.
+        """One version, by default the newest. Its file is restored if it is missing or was edited.
 
-        NotFound for an unknown reward or version.
+        Raises NotFound for an unknown reward or version.
         """
         with self._database.read() as connection:
             found = self._version(connection, reward_id, version)
@@ -128,7 +128,7 @@ class RewardStore:
         return found
 
     def rename(self, reward_id: str, name: str) -> StoredReward:
-        """Change the name. Raises as `create` does, and NotFound."""
+        """Change the name. Raises InvalidRequest, Conflict, or NotFound."""
         name = checked_name(name, "a reward")
         with self._database.write() as connection:
             _get(connection, reward_id)
@@ -137,22 +137,22 @@ class RewardStore:
             return _get(connection, reward_id)
 
     def delete(self, reward_id: str) -> StoredReward:
-        """Forget a reward function with all versions; files that a run folder's configuration names stay.
+        """Delete a reward function with all versions. Files that run configurations refer to are kept.
 
-        Conflict while a job or an evaluation needs it.
+        Raises Conflict while a job or evaluation uses it.
         """
         with self._database.write() as connection:
             found = _get(connection, reward_id)
             for table, column in ((jobs, jobs.c.config), (evaluations, evaluations.c.spec)):
-                uses = sa.and_(column.contains(reward_id), table.c.status.not_in(ENDED))
-                user = connection.scalar(sa.select(table.c.id).where(uses).limit(1))
+                uses = sa.and_(column.contains(reward_id), tasks.c.status.not_in(ENDED))
+                user = connection.scalar(sa.select(tasks.c.id).join_from(tasks, table).where(uses).limit(1))
                 if user is not None:
-                    raise Conflict(f"{reward_id} is needed by {user}; cancel that one, or wait for its end")
+                    raise Conflict(f"{reward_id} is used by {user}; cancel it, or wait until it has finished")
             connection.execute(rewards.delete().where(rewards.c.id == reward_id))
             return found
 
     def list(self, after: str | None = None, limit: int = 100, search: str = "") -> list[StoredReward]:
-        """Reward functions, the newest first, up to one more than `limit`; `search` is part of a name."""
+        """Reward functions, newest first, up to `limit` + 1; `search` is part of a name."""
         query = _SELECT.order_by(rewards.c.seq.desc()).limit(limit + 1)
         if search:
             query = query.where(sa.func.lower(rewards.c.name).contains(search.lower(), autoescape=True))
@@ -165,7 +165,7 @@ class RewardStore:
             return [_reward(row) for row in connection.execute(query)]
 
     def _add(self, connection: sa.Connection, reward_id: str, version: int, draft: Draft) -> None:
-        """The file first: once the row is there, so is what it names."""
+        """Write the file first, so that the row never refers to a missing file."""
         seq = connection.scalar(sa.select(rewards.c.seq).where(rewards.c.id == reward_id))
         _write(self._path(reward_id, version, draft.kind), draft.source)
         values = {"reward": seq, "version": version, "created_at": time.time(), "kind": draft.kind}
@@ -235,16 +235,16 @@ def _write(path: Path, source: str) -> None:
 
 
 def _check(draft: Draft) -> None:
-    """Refuse what can never be loaded. Whether it works, only a test on rows tells."""
+    """Reject content that can never be loaded. Only a test on rows shows whether it works."""
     if len(draft.source.encode("utf-8", "surrogatepass")) > MAX_SOURCE_BYTES:
-        raise InvalidRequest(f"the source is over {MAX_SOURCE_BYTES // 1024} KiB", param="source")
+        raise InvalidRequest(f"the source exceeds {MAX_SOURCE_BYTES // 1024} KiB", param="source")
     if re.search(r"[\0\ud800-\udfff]", draft.source):
-        raise InvalidRequest("the source holds a NUL or half of a surrogate pair; remove it", param="source")
+        raise InvalidRequest("the source contains a NUL or a lone surrogate; remove it", param="source")
     if len(draft.env) > MAX_ENV or len(set(draft.env)) < len(draft.env):
-        raise InvalidRequest(f"env names at most {MAX_ENV} secrets, each once", param="env")
+        raise InvalidRequest(f"env may list at most {MAX_ENV} secrets, each once", param="env")
     for name in draft.env:
         if not _VARIABLE.fullmatch(name):
-            raise InvalidRequest(f"{name!r} cannot be the name of an environment variable", param="env")
+            raise InvalidRequest(f"{name!r} is not a valid environment variable name", param="env")
     if draft.kind == "python":
         _check_python(draft.source)
     else:
@@ -259,13 +259,13 @@ def _check_python(source: str) -> None:
     except SyntaxError as error:
         raise RewardError(f"line {error.lineno}: not valid Python: {error.msg}", param="source") from None
     except (RecursionError, MemoryError):
-        raise RewardError("nested too deep to be parsed; simplify it", param="source") from None
+        raise RewardError("nested too deeply to be parsed; simplify it", param="source") from None
     if not any(_binds(node) for node in ast.walk(tree)):
         raise RewardError(f"defines no {FUNCTION}; write `def {FUNCTION}(sample, item):`", param="source")
 
 
 def _binds(node: ast.AST) -> bool:
-    """Whether a node gives something the name that is looked for."""
+    """Whether a node defines the name."""
     match node:
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
             return name == FUNCTION
@@ -282,4 +282,4 @@ def _check_json(source: str) -> None:
     except (ValueError, RecursionError) as error:
         raise RewardError(f"not valid JSON: {error}", param="source") from None
     if not isinstance(value, dict):
-        raise RewardError("a grader is a JSON object", param="source")
+        raise RewardError("a grader must be a JSON object", param="source")

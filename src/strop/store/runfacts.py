@@ -1,4 +1,4 @@
-"""What a run folder says of the run as a whole: configuration, status, checkpoints."""
+"""Facts about a run from its folder: configuration, status, checkpoints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from strop.store.rundir import RunDir, RunState
 from strop.types import Json
 
 INTERRUPTED = "interrupted"
-"""State of a run whose status says that it is trained, while no process does."""
+"""State of a run whose status is running but that has no process."""
 
 _Found = TypeVar("_Found")
 
@@ -47,7 +47,7 @@ class _Checkpoints(msgspec.Struct):
 
 
 def read_config_facts(run: RunDir) -> dict[str, Json]:
-    """Columns of a run that its configuration gives. ConfigError where that cannot be read."""
+    """Columns of a run from its configuration. Raises ConfigError if it cannot be read."""
     config = run.config()
     return {
         "name": config.name,
@@ -58,7 +58,7 @@ def read_config_facts(run: RunDir) -> dict[str, Json]:
 
 
 def read_facts(run: RunDir, problems: list[str]) -> dict[str, Json]:
-    """Columns of a run that its files give; what cannot be read is left out and said in `problems`."""
+    """Columns of a run from its files. Unreadable files are skipped and reported in `problems`."""
     facts: dict[str, Json] = {}
     with noted(run, problems):
         facts |= read_config_facts(run)
@@ -70,7 +70,7 @@ def read_facts(run: RunDir, problems: list[str]) -> dict[str, Json]:
 
 
 def read_checkpoints(run: RunDir, run_id: str) -> list[dict[str, Json]]:
-    """The checkpoints that the run lists, as rows without `run`. Raises what `noted` catches."""
+    """The run's checkpoints, as rows without `run`. Raises the errors that `noted` catches."""
     status = _read(run.checkpoint_status_file, _Checkpoints) or _Checkpoints()
     return [
         {
@@ -90,7 +90,7 @@ def read_checkpoints(run: RunDir, run_id: str) -> list[dict[str, Json]]:
 
 @contextmanager
 def noted(run: RunDir, problems: list[str]) -> Iterator[None]:
-    """Around the reading of one file: what is wrong with it is said, not raised."""
+    """Record the errors of reading a file instead of raising them."""
     try:
         yield
     except ConfigError as error:
@@ -114,7 +114,7 @@ def _status(run: RunDir) -> dict[str, Json]:
 
 
 def _read(file: Path, kind: type[_Found]) -> _Found | None:
-    """The JSON of a file; None where there is no such file."""
+    """The JSON content of a file; None if the file is missing."""
     try:
         return msgspec.json.decode(file.read_bytes(), type=kind)
     except FileNotFoundError:

@@ -1,7 +1,7 @@
 """Secrets: environment variables that rewards, judges and workers need.
 
-They lie encrypted in the database; the key lies in a file beside it, never in it. A copy of the
-database alone gives nothing away.
+They are encrypted in the database; the encryption key is in a separate file. A copy of the database alone reveals
+nothing.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ class SecretStore:
     """The secrets of a server."""
 
     def __init__(self, database: Database, key_file: Path) -> None:
-        """The key file is made with the first secret."""
+        """The key file is created with the first secret."""
         self._database = database
         self._key_file = key_file
 
     def set(self, name: str, value: str) -> Secret:
-        """Store a secret, or replace it. InvalidRequest for what cannot be an environment variable."""
+        """Store or replace a secret. Raises InvalidRequest if it cannot be an environment variable."""
         if not _NAME.fullmatch(name):
-            raise InvalidRequest(f"{name!r} cannot be the name of an environment variable", param="name")
+            raise InvalidRequest(f"{name!r} is not a valid environment variable name", param="name")
         if not _VALUE.fullmatch(value) or len(value.encode()) > MAX_VALUE_BYTES:
-            problem = f"the value of {name} must be text of 1 to {MAX_VALUE_BYTES:,} bytes, none of them NUL"
+            problem = f"the value of {name} must be text of 1 to {MAX_VALUE_BYTES:,} bytes without NUL"
             raise InvalidRequest(problem, param="value")
         now = time.time()
         with self._database.write() as connection:
@@ -65,21 +65,21 @@ class SecretStore:
         return Secret(name, now if created is None else created, now)
 
     def names(self) -> list[Secret]:
-        """Every secret, without its value, by name."""
+        """All secrets without their values, by name."""
         columns = (secrets.c.name, secrets.c.created_at, secrets.c.updated_at)
         with self._database.read() as connection:
             return [Secret(*row) for row in connection.execute(sa.select(*columns).order_by(secrets.c.name))]
 
     def delete(self, name: str) -> None:
-        """Forget a secret. NotFound for an unknown one."""
+        """Delete a secret. Raises NotFound for an unknown name."""
         with self._database.write() as connection:
             if connection.execute(secrets.delete().where(secrets.c.name == name)).rowcount == 0:
                 raise _unknown(name)
 
     def reveal(self, names: Iterable[str]) -> dict[str, str]:
-        """The values of some secrets, for the process that needs them and for nobody else.
+        """The values of some secrets, for the process that needs them.
 
-        Raises NotFound for an unknown one, DatabaseError where the key file is lost or another one.
+        Raises NotFound for an unknown secret, DatabaseError if the key file is missing or has another key.
         """
         wanted = list(names)
         with self._database.read() as connection:
@@ -93,13 +93,15 @@ class SecretStore:
         try:
             known, _, value = self._cipher().decrypt(encrypted).decode().partition("=")
         except InvalidToken:
-            raise DatabaseError(f"{self._key_file}: not the key that {name} was stored with; {_REMEDY}") from None
+            raise DatabaseError(
+                f"{self._key_file}: does not contain the key that {name} was encrypted with; {_REMEDY}"
+            ) from None
         if known != name:
-            raise DatabaseError(f"the secret {name} holds the value of another one; delete it and set it again")
+            raise DatabaseError(f"the secret {name} contains the value of another secret; delete it and set it again")
         return value
 
     def _cipher(self, may_create: bool = False) -> MultiFernet:
-        """What the key file says: one key a line, the first of them encrypts."""
+        """The keys in the key file, one per line. The first encrypts."""
         if may_create and not self._key_file.exists():
             _create(self._key_file)
         try:
@@ -107,23 +109,23 @@ class SecretStore:
                 mode = os.fstat(file.fileno()).st_mode
                 keys = [Fernet(line) for line in file.read().split()]
         except FileNotFoundError:
-            raise DatabaseError(f"{self._key_file}: missing, so that no secret can be read; {_REMEDY}") from None
+            raise DatabaseError(f"{self._key_file}: missing, so no secret can be read; {_REMEDY}") from None
         except OSError as error:
             raise DatabaseError(f"{self._key_file}: {error.strerror}") from None
         except ValueError:
-            raise DatabaseError(f"{self._key_file}: holds no valid key; {_REMEDY}") from None
+            raise DatabaseError(f"{self._key_file}: contains no valid key; {_REMEDY}") from None
         if mode & 0o077:
-            raise DatabaseError(f"{self._key_file}: other users may read it; run `chmod 600 {self._key_file}`")
+            raise DatabaseError(f"{self._key_file}: readable by other users; run `chmod 600 {self._key_file}`")
         if not keys:
             raise DatabaseError(f"{self._key_file}: empty; {_REMEDY}")
         return MultiFernet(keys)
 
 
-_REMEDY = "bring it back from a copy, or delete every secret and set them again"
+_REMEDY = "restore it from a backup, or delete all secrets and set them again"
 
 
 def _create(path: Path) -> None:
-    """A key file that only this user can read, whatever the umask; all of it or none."""
+    """Atomically create a key file that only this user can read, regardless of the umask."""
     temporary = path.with_name(f".{path.name}.tmp")
     with suppress(FileNotFoundError):
         temporary.unlink()  # a kill left it
@@ -138,4 +140,4 @@ def _create(path: Path) -> None:
 
 
 def _unknown(name: str) -> NotFound:
-    return NotFound(f"no secret is called {name!r}", param="name")
+    return NotFound(f"no secret {name!r}", param="name")

@@ -1,4 +1,4 @@
-"""What a run has trained, by the path of its folder or of a checkpoint in it."""
+"""The trained model of a run, by the path of the run folder or a checkpoint."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from strop.store.rundir import RunDir
 
 
 def trained_at(path: Path, on_damage: Callable[[str], None]) -> Checkpoint | None:
-    """The checkpoint that a path means: its own, or the best of a run, or the newest where none was
-    validated. Its files are as they were written. None for a folder of another kind.
+    """The checkpoint that a path refers to: the checkpoint itself, or a run's best one, or its newest if none was
+    validated. Its files are verified. None for any other folder.
 
-    Raises ModelError for a run without checkpoints, CheckpointError for damage; `on_damage` hears
-    of newer checkpoints that are damaged.
+    Raises ModelError for a run without checkpoints, CheckpointError for damage. `on_damage` is called for newer
+    checkpoints that are damaged.
     """
     if (path / MANIFEST).is_file():
         checkpoint = read_checkpoint(path)

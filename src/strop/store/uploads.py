@@ -1,7 +1,7 @@
-"""Uploaded files: content under `files/<id>` in the data folder, never changed, and a row for each.
+"""Uploaded files: immutable content under `files/<id>` in the data folder, and a database row for each.
 
-A file is there as a whole or not at all: it is written beside, checked, renamed, and only then
-entered in the database. What a kill leaves without a row is swept at the next start.
+A file is stored completely or not at all: it is written to a temporary name, checked, renamed, and then entered in
+the database. Files without a row after a crash are deleted at the next start.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from strop.store.datasets import ENDED
 from strop.store.db import Database
 from strop.store.files import sync_folder
 from strop.store.ids import new_id
-from strop.store.tables import datasets, evaluations, files, jobs
+from strop.store.tables import datasets, evaluations, files, jobs, tasks
 
 ROWS = "fine-tune"
 """Purpose of files whose rows are checked."""
@@ -31,7 +31,7 @@ MAX_FILENAME = 255
 _STAGED = ".upload-"
 
 Check = Callable[[Path, str], int]
-"""Counts the rows of a file; the name stands for it in errors. Raises DataError that lists faults by line."""
+"""Counts the rows of a file; the name is used in errors. Raises DataError that lists faults by line."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class File:
     id: str
     created_at: float
     filename: str
-    """As the client named it; for people only."""
+    """File name from the client, for display only."""
     purpose: str
     bytes: int
     sha256: str
     rows: int | None
-    """None for files whose rows were not checked."""
+    """Number of rows; None if the rows were not checked."""
     status: str
     status_details: str | None
     expires_at: float | None
@@ -59,23 +59,23 @@ class FileStore:
     """The files of a server."""
 
     def __init__(self, database: Database, folder: DataFolder, check: Check, max_bytes: int | None = None) -> None:
-        """`check` looks at files of purpose `fine-tune`."""
+        """`check` validates files with purpose `fine-tune`."""
         self._database = database
         self._folder = folder
         self._check = check
         self._max_bytes = max_bytes
 
     def add(self, filename: str, purpose: str, chunks: Iterable[bytes], expires_after: int | None = None) -> File:
-        """Store a file; once this returns, it outlives a power cut. `expires_after` is in seconds.
+        """Store a file durably. `expires_after` is in seconds.
 
-        Raises DataError that lists the faults of its rows, InvalidRequest for a bad name, TooLarge
-        for a file or a number of files over the limit. Then nothing of it is left.
+        Raises DataError that lists the faults of its rows, InvalidRequest for an invalid name, TooLarge for a file
+        or a number of files above the limit. On failure nothing is stored.
         """
         filename = _checked_name(filename)
         self.purge()
         with self._database.read() as connection:
             if (connection.scalar(sa.select(sa.func.count()).select_from(files)) or 0) >= MAX_FILES:
-                raise TooLarge(f"{MAX_FILES:,} files are stored, which is the limit; delete some first")
+                raise TooLarge(f"{MAX_FILES:,} files are stored, which is the limit; delete some files first")
         file_id = new_id("file-")
         staged, path = self._folder.files / f"{_STAGED}{file_id}", self._folder.files / file_id
         try:
@@ -94,7 +94,7 @@ class FileStore:
         return file
 
     def get(self, file_id: str) -> File:
-        """A file by its id. NotFound for one that is unknown, deleted or expired."""
+        """A file by its id. Raises NotFound if it is unknown, deleted or expired."""
         with self._database.read() as connection:
             return _get(connection, file_id)
 
@@ -106,7 +106,7 @@ class FileStore:
         after: str | None = None,
         limit: int = MAX_FILES,
     ) -> list[File]:
-        """Files by the time of their upload, up to one more than `limit`. NotFound for an unknown `after`."""
+        """Files by upload time, up to `limit` + 1. Raises NotFound for an unknown `after`."""
         newest_first = order == "desc"
         query = _SELECT.where(_alive()).order_by(files.c.seq.desc() if newest_first else files.c.seq)
         if purpose is not None:
@@ -120,7 +120,7 @@ class FileStore:
             return [File(*row) for row in connection.execute(query.limit(limit + 1))]
 
     def open(self, file_id: str) -> tuple[File, BinaryIO]:
-        """A file and its content, which can be read to its end although the file is deleted meanwhile."""
+        """A file and its open content, which stays readable if the file is deleted meanwhile."""
         file = self.get(file_id)
         try:
             return file, open(self._folder.files / file_id, "rb")
@@ -128,25 +128,25 @@ class FileStore:
             raise _unknown(file_id) from None
 
     def path(self, file_id: str) -> Path:
-        """Where the content lies. NotFound for an unknown file."""
+        """Path of the content. Raises NotFound for an unknown file."""
         self.get(file_id)
         return self._folder.files / file_id
 
     def delete(self, file_id: str) -> None:
-        """Forget a file and its content; a download under way ends well.
+        """Delete a file and its content. Downloads in progress complete.
 
-        Conflict while a data set, or a job or an evaluation that is not finished, needs it.
+        Raises Conflict while a data set, an unfinished job or an unfinished evaluation uses it.
         """
         with self._database.write() as connection:
             _get(connection, file_id)
             user = _user(connection, file_id)
             if user is not None:
-                raise Conflict(f"{file_id} is needed by {user}; delete or cancel that one first")
+                raise Conflict(f"{file_id} is used by {user}; delete or cancel it first")
             connection.execute(files.delete().where(files.c.id == file_id))
         (self._folder.files / file_id).unlink(missing_ok=True)
 
     def purge(self) -> None:
-        """Delete files that have expired and that nothing needs any more."""
+        """Delete expired files that are no longer used."""
         with self._database.read() as connection:
             expired = list(connection.scalars(sa.select(files.c.id).where(sa.not_(_alive()))))
         for file_id in expired:
@@ -157,7 +157,7 @@ class FileStore:
             (self._folder.files / file_id).unlink(missing_ok=True)
 
     def sweep(self) -> None:
-        """Drop content without a row, which a kill left. For the start of a server only."""
+        """Delete content without a row, left by a crash. Call only at server start."""
         with self._database.read() as connection:
             known = set(connection.scalars(sa.select(files.c.id)))
         for path in self._folder.files.iterdir():
@@ -166,13 +166,13 @@ class FileStore:
         self.purge()
 
     def _write(self, path: Path, chunks: Iterable[bytes]) -> tuple[int, str]:
-        """Write a file that is on disk when this returns. Its size and SHA-256."""
+        """Write a file durably. Returns its size and SHA-256."""
         size, digest = 0, hashlib.sha256()
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             for chunk in chunks:
                 size += len(chunk)
                 if self._max_bytes is not None and size > self._max_bytes:
-                    raise TooLarge(f"the file has more than {self._max_bytes // 2**20} MiB, which is the limit")
+                    raise TooLarge(f"the file exceeds the limit of {self._max_bytes // 2**20} MiB")
                 digest.update(chunk)
                 file.write(chunk)
             file.flush()
@@ -196,20 +196,22 @@ def _unknown(file_id: str) -> NotFound:
 
 
 def _user(connection: sa.Connection, file_id: str) -> str | None:
-    """The id of something that reads the file: a data set, or a job or an evaluation that is not finished."""
+    """Id of a data set, unfinished job or unfinished evaluation that uses the file."""
     named = connection.scalar(sa.select(datasets.c.id).where(datasets.c.file_id == file_id).limit(1))
     if named is not None:
         return f"data set {named}"
     of_job = sa.or_(jobs.c.training_file == file_id, jobs.c.validation_file == file_id)
     for table, uses in ((jobs, of_job), (evaluations, evaluations.c.spec.contains(file_id))):
-        found = connection.scalar(sa.select(table.c.id).where(uses, table.c.status.not_in(ENDED)).limit(1))
+        found = connection.scalar(
+            sa.select(tasks.c.id).join_from(tasks, table).where(uses, tasks.c.status.not_in(ENDED)).limit(1)
+        )
         if found is not None:
             return str(found)
     return None
 
 
 def _checked_name(filename: str) -> str:
-    """The last part of a file name, for people: it is never used as a path."""
+    """The last component of a file name, for display: it is never used as a path."""
     name = filename.replace("\\", "/").rpartition("/")[2].strip()
     if not 1 <= len(name) <= MAX_FILENAME or not name.isprintable():
         raise InvalidRequest(f"a file needs a name of 1 to {MAX_FILENAME} printable characters", param="file")

@@ -8,7 +8,12 @@ from strop.web.components import Chart, ChartGroup
 
 OVERVIEW = (
     Chart("Average reward", "reward", "validation/reward", "mean over all rollouts of a step"),
-    Chart("Response lengths", "response_length", "validation/response_length", "tokens; steady or falling is healthy"),
+    Chart(
+        "Response lengths",
+        "response_length",
+        "validation/response_length",
+        "tokens per completion; steady or falling is healthy",
+    ),
     Chart("Max reward", "max_reward", "validation/max_reward", "mean over prompts of the best attempt"),
     Chart("Solve rate", "solve_rate", "validation/solve_rate", "prompts with a reward other than 0 in any attempt"),
 )
@@ -16,10 +21,10 @@ ROLLOUTS = (
     Chart("Reward", "reward", "validation/reward"),
     Chart("Response lengths", "response_length", "validation/response_length"),
     Chart("KL divergence", "kl_loss", hint="from the model that training started from"),
-    Chart("Advantages", "advantages", hint="mean; near 0 by construction"),
-    Chart("Spread within groups", "reward_group_std", hint="near 0 means little to learn from"),
-    Chart("Groups without spread", "frac_reward_zero_std", hint="all attempts got the same reward"),
-    Chart("Cut off answers", "response_length_clip_ratio"),
+    Chart("Advantages", "advantages", hint="mean over the batch; close to 0 by construction"),
+    Chart("Reward std within groups", "reward_group_std", hint="near 0 means little to learn from"),
+    Chart("Zero-std groups", "frac_reward_zero_std", hint="all attempts got the same reward"),
+    Chart("Response length clip ratio", "response_length_clip_ratio"),
     Chart("Failed rollouts", "rollouts_errored"),
 )
 TRAINING = (
@@ -27,8 +32,8 @@ TRAINING = (
     Chart("Entropy", "entropy", "validation/entropy"),
     Chart("Gradient norm", "grad_norm"),
     Chart("Learning rate", "learning_rate"),
-    Chart("Sampler and trainer apart", "sampler_trainer_gap", hint="mean difference of log-probabilities"),
-    Chart("Tokens a second", "tokens_per_second"),
+    Chart("Sampler–trainer gap", "sampler_trainer_gap", hint="mean difference of log-probabilities"),
+    Chart("Tokens per second", "tokens_per_second"),
 )
 
 

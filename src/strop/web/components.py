@@ -200,5 +200,5 @@ class Uploader(_Component, component="components/uploader.js"):
 
     def __init__(self, *, on_uploaded: Listener) -> None:
         super().__init__()
-        self._set({"accept": ".jsonl,.ndjson,.json", "hint": "JSONL, one object a line"})
+        self._set({"accept": ".jsonl,.ndjson,.json", "hint": "JSONL: one JSON object per line"})
         self._listen("uploaded", on_uploaded)

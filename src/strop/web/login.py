@@ -28,10 +28,10 @@ _FORM = """<!doctype html>
 <body>
 <main class="s-main s-login">
 <h1>strop</h1>
-<p>This server needs a key. Whoever runs it makes one with <code>strop keys create NAME</code>.</p>
+<p>This server requires an API key. The administrator creates one with <code>strop keys create NAME</code>.</p>
 {fault}
 <form method="post" class="s-column">
-<label class="s-column">Key
+<label class="s-column">API key
 <input class="s-input" name="key" type="password" autocomplete="current-password" required autofocus></label>
 <button class="s-plain s-plain--primary" type="submit">Log in</button>
 </form>
@@ -52,11 +52,11 @@ def add_login(app: FastAPI, keys: KeyStore) -> None:
         try:
             limit.take(request.client.host if request.client else "")
         except RateLimited:
-            return _refused("Too many tries. Wait a minute.", 429)
+            return _refused("Too many attempts. Wait a minute, then try again.", 429)
         body = (await request.body())[:_MOST_BYTES]
         text = parse_qs(body.decode("utf-8", "replace")).get("key", [""])[0].strip()
         if await run_in_threadpool(keys.verify, text) is None:
-            return _refused("This key is unknown or revoked.", 401)
+            return _refused("This key is unknown or has been revoked.", 401)
         answer = RedirectResponse("/", 303)
         secure = request.url.scheme == "https"
         answer.set_cookie(

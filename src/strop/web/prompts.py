@@ -56,20 +56,20 @@ def _draw(report: CheckReport) -> None:
     if report.prompts is not None:
         _prompts(report.prompts)
     elif report.prompts_unknown:
-        tag_text("p", f"The prompts are not counted: {report.prompts_unknown}", "s-note")
+        tag_text("p", f"Prompt lengths were not counted: {report.prompts_unknown}", "s-note")
     if report.fields:
         with tag("details"):
-            tag_text("summary", "Fields of the rows", "s-small s-muted")
+            tag_text("summary", "Row fields", "s-small s-muted")
             facts((name, f"in {count:,} of {report.rows:,} rows") for name, count in report.fields.items())
 
 
 def _figures(report: CheckReport) -> list[tuple[str, str]]:
-    found = [("Rows", f"{report.rows:,}"), ("With a reference", f"{report.with_reference:,}")]
+    found = [("Rows", f"{report.rows:,}"), ("With reference", f"{report.with_reference:,}")]
     if report.with_tools:
         found.append(("With tools", f"{report.with_tools:,}"))
     if report.repeated:
-        found.append(("Repeated", f"{report.repeated:,}"))
-    found.append(("Faults", f"{report.faults:,}" if report.faults else "none"))
+        found.append(("Duplicates", f"{report.repeated:,}"))
+    found.append(("Errors", f"{report.faults:,}" if report.faults else "none"))
     if report.prompts and report.prompts.dropped is not None:
         found.append(("Prompts dropped", f"{report.prompts.dropped:,} of {report.prompts.counted:,}"))
     return found
@@ -79,7 +79,7 @@ def _faults(report: CheckReport) -> None:
     with tag("div", "s-table-wrap"), tag("table", "s-table"):
         with tag("thead"), tag("tr"):
             tag_text("th", "Line", "s-number")
-            tag_text("th", "What is wrong, and what to do")
+            tag_text("th", "Problem and fix")
         with tag("tbody"):
             for fault in report.first_faults:
                 with tag("tr"):
@@ -93,9 +93,9 @@ def _faults(report: CheckReport) -> None:
 def _prompts(found: PromptReport) -> None:
     if found.refused:
         lines = ", ".join(str(fault["line"]) for fault in found.first_refused)
-        problem = f"{found.refused:,} prompts are refused by the chat template of {found.model} (lines {lines}): "
+        problem = f"{found.refused:,} prompts are rejected by the chat template of {found.model} (lines {lines}): "
         tag_text("p", problem + str(found.first_refused[0]["message"]), "s-error", 'role="alert"')
-    draw_bars(bars(found.lengths, _BARS, whole=True), f"tokens a prompt, for {found.model}", limit=found.limit)
+    draw_bars(bars(found.lengths, _BARS, whole=True), f"tokens per prompt, for {found.model}", limit=found.limit)
     if found.quantiles:
         named = {"0.5": "half of them", "0.95": "95 %", "1.0": "all"}
         said = [
@@ -106,7 +106,7 @@ def _prompts(found: PromptReport) -> None:
         share = found.dropped / found.counted
         tag_text(
             "p",
-            f"{found.dropped:,} prompts ({share:.0%}) have more than {found.limit:,} tokens and are left out of "
+            f"{found.dropped:,} prompts ({share:.0%}) have more than {found.limit:,} tokens and are dropped from "
             "training. Raise the limit to keep them.",
             "s-warn" if share < 0.5 else "s-bad",
         )

@@ -32,13 +32,13 @@ class ProviderSection:
         with tag("section", "s-card", 'aria-labelledby="providers"'):
             tag_text("h2", "Providers", props='id="providers"')
             text(
-                "OpenAI-compatible endpoints elsewhere, for judges and for models to compare with. "
-                "The key of each is one of the secrets.",
+                "OpenAI-compatible endpoints for judges and for evaluating other models. Each provider's API key is "
+                "stored as a secret.",
                 "s-muted",
             )
             self._box = tag("div")
             with tag("div", "s-row"):
-                button("Add a provider", lambda: self._edit(None))
+                button("Add provider", lambda: self._edit(None))
         self._draw()
 
     def _draw(self) -> None:
@@ -46,11 +46,11 @@ class ProviderSection:
         self._box.clear()
         with self._box:
             if not found:
-                tag_text("p", "No providers.", "s-muted")
+                tag_text("p", "No providers yet.", "s-muted")
                 return
             with tag("div", "s-table-wrap"), tag("table", "s-table"):
                 with tag("thead"), tag("tr"):
-                    for title in ("Name", "Address", "Key", "Models", ""):
+                    for title in ("Name", "Base URL", "Key", "Models", ""):
                         tag_text("th", title)
                 with tag("tbody"):
                     for provider in found:
@@ -72,7 +72,7 @@ class ProviderSection:
     async def _check(self, provider: Provider, answer: Element) -> None:
         answer.clear()
         with answer:
-            text("asking …", "s-muted")
+            text("checking…", "s-muted")
         try:
             models = await provided_models(provider, services().secrets)
         except StropError as error:
@@ -83,7 +83,9 @@ class ProviderSection:
         answer.clear()
         with answer:
             shown = ", ".join(models[:_SHOWN]) + (", …" if len(models) > _SHOWN else "")
-            text(f"{len(models)}: {shown}" if models else "works, lists no models").props["title"] = "\n".join(models)
+            text(f"{len(models)}: {shown}" if models else "reachable; lists no models").props["title"] = "\n".join(
+                models
+            )
 
     async def _edit(self, provider: Provider | None) -> None:
         """A form for a new provider, or for a known one."""
@@ -96,10 +98,10 @@ class ProviderSection:
             name = text_field("Name", values["name"], lambda given: values.update(name=given), placeholder="openai")
             name.set_enabled(provider is None)
             address = text_field(
-                "Address",
+                "Base URL",
                 values["base_url"],
                 lambda given: values.update(base_url=given.strip()),
-                hint="With its path; most end with /v1.",
+                hint="Include the path; most end in /v1.",
                 placeholder=ADDRESSES[0],
             )
             address.set_autocomplete(list(ADDRESSES))
@@ -110,7 +112,7 @@ class ProviderSection:
                 options,
                 values["api_key_env"],
                 lambda given: values.update(api_key_env=given or ""),
-                hint="A secret: store it below first.",
+                hint="Name of a secret. Add the secret below first.",
             )
             return {"name": name, "base_url": address, "api_key_env": key}
 
@@ -122,7 +124,10 @@ class ProviderSection:
         await ask("New provider" if provider is None else f"Change {provider.name}", fields, "Save", save)
 
     async def _delete(self, provider: Provider) -> None:
-        question, consequence = f"Delete {provider.name}?", "What was made with it keeps its address; the secret stays."
+        question, consequence = (
+            f"Delete {provider.name}?",
+            "Graders and evaluations that use it keep their base URL. The secret is kept.",
+        )
         if await confirm(question, consequence, "Delete"):
             try:
                 ProviderStore(services().database).delete(provider.name)
@@ -139,12 +144,12 @@ class ProviderChoice:
         self._model = model
         self._known = {found.name: found for found in ProviderStore(services().database).list()}
         names = {"": "none: a model of this server", **{name: name for name in self._known}, "/": "another address"}
-        choice_field("Provider", names, "", self._choose, hint="An endpoint elsewhere that answers in its place.")
+        choice_field("Provider", names, "", self._choose, hint="An endpoint that serves the model.")
         self._chosen = ""
         self._said = tag("div", "s-small", 'aria-live="polite"')
         with tag("div", "s-row") as other:
-            self._url = ui.input("Address, /v1 included").props("outlined dense").classes("s-grow")
-            self._key = ui.input("Secret that holds its key").props("outlined dense").classes("s-grow")
+            self._url = ui.input("Base URL, including /v1").props("outlined dense").classes("s-grow")
+            self._key = ui.input("Secret with the API key").props("outlined dense").classes("s-grow")
         self._other = other
         self._other.set_visibility(False)
 
@@ -170,4 +175,4 @@ class ProviderChoice:
             return
         self._model.set_autocomplete(models)
         with self._said:
-            text(f"It offers {len(models)} models; their names appear while you type.", "s-muted")
+            text(f"{len(models)} models available; type to search.", "s-muted")

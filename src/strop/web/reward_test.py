@@ -43,7 +43,7 @@ class RewardTest:
         found = await run.io_bound(all_datasets, services()) or []
         if not found:
             with self._box, tag("p", "s-row s-muted"):
-                text("There is no data set to test on: ")
+                text("There is no data set to test with: ")
                 ui.link("add one", "/datasets")
             return
         self._dataset = found[0].id
@@ -52,17 +52,17 @@ class RewardTest:
                 tag_text("legend", "What to score", "s-sr")
                 radio(
                     "answers",
-                    "The references of rows",
+                    "Reference answers",
                     True,
                     lambda: self._choose(False),
-                    hint="They should get the most there is.",
+                    hint="A correct reward gives each of them the maximum score.",
                 )
                 radio(
                     "answers",
-                    "Answers of yours",
+                    "Your own completions",
                     False,
                     lambda: self._choose(True),
-                    hint="To one row: good ones, bad ones, tricks.",
+                    hint="For one row: good ones, bad ones, attempts to game the reward.",
                 )
             with tag("div", "s-fields"):
                 names = {dataset.id: dataset.name for dataset in found}
@@ -73,10 +73,10 @@ class RewardTest:
             self._own = tag("div")
             with self._own:
                 area_field(
-                    "Answers",
+                    "Completions",
                     "",
                     lambda value: setattr(self, "_answers", value),
-                    hint=f"Several are parted by a line of {SEPARATOR}",
+                    hint=f"Separate completions with a line that contains only {SEPARATOR}",
                 )
             with tag("div", "s-row"):
                 self._start = button("Test", self._test, "primary")
@@ -141,7 +141,7 @@ class RewardTest:
         self._results.clear()
         with self._results, tag("p", "s-row s-muted"):
             ui.spinner(size="1em")
-            text(" Scoring in a process of its own…")
+            text(" Scoring in a separate process…")
         self._start.disable()
         self._stop.set_visibility(True)
         result: TrialObject | StropError | None
@@ -157,7 +157,10 @@ class RewardTest:
         elif result is not None:
             with self._results:
                 if not self._pasted and result.summary.highest == 0:
-                    doubt = "Every reference got 0: the rows are for another reward, or this one is too strict."
+                    doubt = (
+                        "Every reference answer scored 0. Either the rows do not fit this reward, or the reward is "
+                        "too strict."
+                    )
                     tag_text("p", doubt, "s-error")
                 draw_scores(result.data)
 

@@ -57,7 +57,7 @@ class RowPages:
 
     def _draw(self, found: RowList) -> None:
         if not found.data:
-            tag_text("p", "No row matches." if self._search else "No rows.", "s-empty")
+            tag_text("p", "No rows match your search." if self._search else "No rows yet.", "s-empty")
         else:
             with tag("div", "s-table-wrap"), tag("table", "s-table"):
                 with tag("thead"), tag("tr"):
@@ -81,7 +81,7 @@ class RowPages:
                     with tag("div", "s-turn"):
                         text(str(message["role"]), "s-small s-muted")
                         tag_text("pre", shown(message.get("content") or message.get("tool_calls")))
-                tag_text("p", "The row as the file has it", "s-small s-muted")
+                tag_text("p", "Row as JSON", "s-small s-muted")
                 tag_text("pre", json.dumps(row.fields, ensure_ascii=False, indent=2), "s-note")
             with tag("td", "s-top-aligned"):
                 text("–" if row.reference is None else shown(row.reference), "s-clip mono")

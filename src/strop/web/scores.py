@@ -60,13 +60,13 @@ class Scores:
 def advice(scores: Scores) -> tuple[str, str] | None:
     """What somebody should know before training with this reward, and how grave it is; None where all is well."""
     if scores.failures and not scores.rewards:
-        return "s-error", "No answer could be scored. Look at the failures below, and mend the reward."
+        return "s-error", "No completion could be scored. Check the failures below and fix the reward."
     if scores.failures:
         failed = sum(scores.failures.values())
         return (
             "s-error",
-            f"{failed} of {scores.answers} answers could not be scored. Training drops such groups, and stops when "
-            "there are many.",
+            f"{failed} of {scores.answers} completions could not be scored. Training drops such groups and pauses when "
+            "there are too many.",
         )
     if not scores.rewards or scores.useful is None:
         return None
@@ -75,18 +75,19 @@ def advice(scores: Scores) -> tuple[str, str] | None:
         if same == 0:
             return (
                 "s-error",
-                "Every answer got 0: there is nothing to learn from. Give part of the reward for what the model "
-                "can do already, choose easier prompts, or a stronger model.",
+                "Every completion scored 0, so there is nothing to learn from. Give partial credit for what the model "
+                "can already do, or use easier prompts or a stronger model.",
             )
         return (
             "s-error",
-            f"Every answer got {same:g}: there is nothing to learn from. Make the reward finer, or the task harder.",
+            f"Every completion scored {same:g}, so there is nothing to learn from. Make the reward more fine-grained "
+            f"or the task harder.",
         )
     if scores.useful < _USEFUL:
         return (
             "s-note",
-            f"Only {scores.useful:.0%} of the prompts have answers that differ in reward, and only those teach "
-            "anything. A finer reward, a higher temperature or more samples for each prompt help.",
+            f"Only {scores.useful:.0%} of the prompts have completions with different rewards, and only those give a "
+            "gradient. Use a more fine-grained reward, a higher temperature or more samples per prompt.",
         )
     return None
 
@@ -110,13 +111,13 @@ def draw_scores(rows: Sequence[TriedRow]) -> None:
 
 
 def _figures(scores: Scores) -> list[tuple[str, str]]:
-    found = [("Answers", f"{scores.answers:,}")]
+    found = [("Completions", f"{scores.answers:,}")]
     if scores.mean is not None:
         found.append(("Mean reward", f"{scores.mean:.3f}"))
-        found.append(("Lowest to highest", f"{min(scores.rewards):.2f} to {max(scores.rewards):.2f}"))
+        found.append(("Reward range", f"{min(scores.rewards):.2f} to {max(scores.rewards):.2f}"))
     if scores.useful is not None:
-        found.append(("Prompts with useful spread", f"{scores.useful:.0%}"))
-    found.append(("Scoring an answer", f"{_short(scores.seconds)}, at most {_short(scores.slowest)}"))
+        found.append(("Prompts with varied rewards", f"{scores.useful:.0%}"))
+    found.append(("Scoring time", f"{_short(scores.seconds)} on average, at most {_short(scores.slowest)}"))
     failed = ", ".join(f"{count} {cause}" for cause, count in scores.failures.items())
     found.append(("Failures", failed or "none"))
     return found
@@ -146,7 +147,7 @@ def draw_row(row: TriedRow) -> None:
             with tag("span", "s-row s-small"):
                 text("not scored" if row.mean is None else f"mean {row.mean:.2f}", "mono")
                 if len(row.answers) > 1:
-                    text("answers differ" if row.spread else "all the same", "s-good" if row.spread else "s-warn")
+                    text("rewards differ" if row.spread else "same reward", "s-good" if row.spread else "s-warn")
                 if row.reference is not None:
                     text(f"reference: {shown(row.reference)}", "s-muted s-clip")
         for answer in row.answers:

@@ -23,7 +23,7 @@ class SecretsField:
                     self._known(chosen),
                     list(chosen),
                     lambda names: on_change(list(names)),
-                    hint="Environment variables that it gets to see.",
+                    hint="Environment variables passed to the reward.",
                     several=True,
                 )
             button("New", self._ask).props["aria-label"] = "New secret"
@@ -37,7 +37,7 @@ class SecretsField:
         def fields() -> dict[str, Complaining]:
             name = text_field("Name", "", lambda text: values.update(name=text), placeholder="OPENAI_API_KEY")
             value = text_field(
-                "Value", "", lambda text: values.update(value=text), hint="Stored encrypted, and never shown again."
+                "Value", "", lambda text: values.update(value=text), hint="Stored encrypted and never shown again."
             )
             value.props('type=password autocomplete="off"')
             return {"name": name, "value": value}

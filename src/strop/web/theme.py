@@ -23,11 +23,11 @@ PLACES = (
 )
 KEYS = (
     ("/", "go to the search field"),
-    ("j  k", "next, previous"),
+    ("j  k", "next or previous row"),
     ("← ↑ → ↓", "move in the heat map"),
     ("Enter", "open"),
     ("Esc", "close"),
-    ("?", "this help"),
+    ("?", "show this help"),
 )
 _TONES = {
     "running": "running",
@@ -111,10 +111,10 @@ def _theme_button(dark: ui.dark_mode) -> None:
 
 def _help_button() -> None:
     with ui.dialog() as dialog, tag("div", "s-dialog"):
-        tag_text("h2", "Keys")
+        tag_text("h2", "Keyboard shortcuts")
         facts((key, meaning) for key, meaning in KEYS)
         button("Close", dialog.close)
-    button("?", dialog.open, "bare").props('data-help aria-label="Help: keys"')
+    button("?", dialog.open, "bare").props('data-help aria-label="Keyboard shortcuts"')
 
 
 def tag(name: str, classes: str = "", props: str = "") -> Element:
@@ -179,9 +179,7 @@ def once(say: Callable[[str], None]) -> Callable[[Exception], None]:
     told: set[str] = set()
 
     def tell(error: Exception) -> None:
-        unforeseen = (
-            f"This went wrong in a way that nobody foresaw ({type(error).__name__}); the server's log says more"
-        )
+        unforeseen = f"Unexpected error ({type(error).__name__}). The server log has the details"
         message = error.message if isinstance(error, StropError) else unforeseen
         if message not in told:
             told.add(message)
@@ -198,7 +196,7 @@ async def confirm(question: str, consequence: str, action: str) -> bool:
         tag_text("h2", question)
         text(consequence)
         with tag("div", "s-row"):
-            button("Keep it", lambda: dialog.submit(False))
+            button("Cancel", lambda: dialog.submit(False))
             button(action, lambda: dialog.submit(True), "danger")
     answer = await dialog
     dialog.delete()

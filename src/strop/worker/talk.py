@@ -1,4 +1,4 @@
-"""A conversation with a loaded model, answered token by token, for a person at a terminal."""
+"""Chat with a loaded model in a terminal, with streamed completions."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from collections.abc import Callable, Iterator, Sequence
 from strop.policy.chat import ChatTemplate
 from strop.policy.completer import LocalCompleter
 from strop.policy.engine import Engine
+from strop.policy.engine_thread import Progress
 from strop.policy.fetch import Say
+from strop.policy.sampler import LocalSampler
 from strop.rollout import Player, run_episodes
 from strop.types import Completion, Context, Message, Rollout, Row, SamplingParams, Turn
 from strop.worker.models import load_model
 
 MAX_TURNS = 10_000
-"""A person ends the conversation, not a limit."""
+"""Turn limit; in practice the user ends the conversation."""
 
 
 class Talk:
-    """Talks with a model: an environment whose observations are what a person writes."""
+    """Chats with a model: an environment whose observations are the user's messages."""
 
     def __init__(
         self, model: str, system: str | None, params: SamplingParams, say: Say, show: Callable[[str], None]
@@ -31,7 +33,7 @@ class Talk:
         self._params = params
 
     async def converse(self, first: str, questions: Iterator[str]) -> Rollout:
-        """One conversation from its first message on, to the end of `questions`."""
+        """One conversation, from its first message to the end of `questions`."""
         row = Row("chat", 0, (*self._system, Message("user", first)), (), None, {})
         player = Player(self._completer, _Person(questions), MAX_TURNS, ends_at_length=False)
         return (await run_episodes(row, 1, self._params, player))[0]
@@ -58,21 +60,24 @@ class _Person:
 
 
 class _StreamingSampler:
-    """A `Sampler` of one completion at a time that shows its text as it grows."""
+    """A `Sampler` of one completion at a time that displays its text as it is sampled."""
 
     def __init__(self, engine: Engine, text: Callable[[Sequence[int]], str], show: Callable[[str], None]) -> None:
-        self._engine = engine
+        self._sampler = LocalSampler(engine, self._grow)
         self._text = text
         self._show = show
+        self._ids: list[int] = []
+        self._shown = ""
 
     async def sample(self, prompt_ids: Sequence[int], count: int, params: SamplingParams) -> list[Completion]:
-        request = self._engine.submit(prompt_ids, count, params)
-        shown = ""
-        while not request.done:
-            self._engine.step()
-            text = self._text(request.ids[0])
-            if request.done or not text.endswith("\ufffd"):  # else a character that is not complete yet
-                self._show(text[len(shown) :])
-                shown = text
+        self._ids, self._shown = [], ""
+        completions = await self._sampler.sample(prompt_ids, count, params)
         self._show("\n")
-        return [completion for completion in request.completions if completion is not None]
+        return completions
+
+    def _grow(self, progress: Progress) -> None:
+        self._ids += [drawn.id for drawn in progress.drawn]
+        text = self._text(self._ids)
+        if progress.done or not text.endswith("\ufffd"):  # else a character that is not complete yet
+            self._show(text[len(self._shown) :])
+            self._shown = text

@@ -1,1 +1,1 @@
-"""Sample data sets, made by seeded generators."""
+"""Sample data sets from seeded generators."""

@@ -23,16 +23,16 @@ export default {
   template: `
     <div class="s-chat">
       <div class="s-chat-columns" :style="{ '--columns': columns.length }">
-        <section v-for="column in columns" :key="column.key" class="s-card s-chat-column" :aria-label="column.model || 'no model'">
+        <section v-for="column in columns" :key="column.key" class="s-card s-chat-column" :aria-label="column.model || 'No model'">
           <div class="s-row">
             <select class="s-input s-grow" v-model="column.model" aria-label="Model" @change="changed">
-              <option value="" disabled>choose a model</option>
+              <option value="" disabled>Select a model</option>
               <option v-for="model in models" :key="model" :value="model">{{ model }}</option>
             </select>
             <button v-if="columns.length > 1" class="s-chart-tool" aria-label="Remove this model" @click="remove(column)">✕</button>
           </div>
           <div class="s-chat-log" aria-live="polite">
-            <p v-if="!column.messages.length" class="s-muted s-chat-nothing">{{ models.length ? 'Nothing said yet. Write below: every model here gets the same message.' : 'No model answers yet: deploy a checkpoint first.' }}</p>
+            <p v-if="!column.messages.length" class="s-muted s-chat-nothing">{{ models.length ? 'No messages yet. Each message you send goes to all models here.' : 'No models available. Deploy a checkpoint first.' }}</p>
             <div v-for="(message, index) in column.messages" :key="index" class="s-turn" :class="'s-turn--' + message.role">
               <span class="s-small s-muted">{{ message.role }}</span>
               <pre>{{ message.content }}</pre>
@@ -48,12 +48,12 @@ export default {
           <label class="s-column">System prompt<textarea class="s-input" rows="2" v-model="system" @change="changed"></textarea></label>
           <div class="s-row">
             <label>Temperature <input class="s-input" type="number" min="0" max="2" step="0.1" v-model.number="temperature" @change="changed"></label>
-            <label>Most tokens <input class="s-input" type="number" min="1" v-model.number="limit" @change="changed"></label>
+            <label>Max tokens <input class="s-input" type="number" min="1" v-model.number="limit" @change="changed"></label>
           </div>
         </div>
       </details>
       <form class="s-row" @submit.prevent="send">
-        <textarea class="s-input s-grow" rows="3" v-model="prompt" aria-label="Message" placeholder="A message to every model" @keydown.enter.exact.prevent="send"></textarea>
+        <textarea class="s-input s-grow" rows="3" v-model="prompt" aria-label="Message" placeholder="Message to all models" @keydown.enter.exact.prevent="send"></textarea>
         <div class="s-column">
           <button v-if="!busy" class="s-plain s-plain--primary" type="submit" :disabled="!ready">Send</button>
           <button v-else class="s-plain" type="button" @click="stop">Stop</button>

@@ -16,26 +16,26 @@ export default {
           <button class="s-plain" :aria-pressed="by === 'step'" @click="show('step')">By step</button>
         </div>
         <template v-if="by === 'prompt'">
-          <input class="s-input s-grow" type="search" data-search placeholder="Search prompts and answers" aria-label="Search prompts" v-model="search" @input="later">
-          <select class="s-input" aria-label="Reward is about" v-model="component" @change="filter">
+          <input class="s-input s-grow" type="search" data-search placeholder="Search prompts and completions" aria-label="Search prompts" v-model="search" @input="later">
+          <select class="s-input" aria-label="Reward component" v-model="component" @change="filter">
             <option value="">total reward</option>
             <option v-for="name in components" :key="name" :value="name">{{ name }}</option>
           </select>
-          <input class="s-input" type="number" step="0.1" placeholder="from" aria-label="Least reward" v-model="least" @input="later">
-          <input class="s-input" type="number" step="0.1" placeholder="to" aria-label="Most reward" v-model="most" @input="later">
-          <select class="s-input" aria-label="Only prompts with" v-model="only" @change="filter">
+          <input class="s-input" type="number" step="0.1" placeholder="min" aria-label="Min reward" v-model="least" @input="later">
+          <input class="s-input" type="number" step="0.1" placeholder="max" aria-label="Max reward" v-model="most" @input="later">
+          <select class="s-input" aria-label="Filter by outcome" v-model="only" @change="filter">
             <option value="">all prompts</option>
-            <option value="stop_reason=length">answers cut off at the token limit</option>
-            <option value="stop_reason=context">answers that ran out of context</option>
-            <option value="stop_reason=max_turns">answers at the turn limit</option>
-            <option value="stop_reason=stop">answers that finished</option>
-            <option value="failed=true">failed attempts</option>
-            <option value="failed=false">no failed attempt</option>
+            <option value="stop_reason=length">truncated (reached max length)</option>
+            <option value="stop_reason=context">ran out of context</option>
+            <option value="stop_reason=max_turns">reached the turn limit</option>
+            <option value="stop_reason=stop">ended with a stop token</option>
+            <option value="failed=true">failed</option>
+            <option value="failed=false">not failed</option>
           </select>
           <select class="s-input" aria-label="Sort" v-model="sort" @change="filter">
-            <option value="line">in file order</option>
-            <option value="-reward">best first</option>
-            <option value="reward">worst first</option>
+            <option value="line">file order</option>
+            <option value="-reward">highest reward first</option>
+            <option value="reward">lowest reward first</option>
             <option value="-step">newest first</option>
           </select>
         </template>
@@ -43,8 +43,8 @@ export default {
       <p v-if="fault" class="s-error" role="alert">{{ fault }}</p>
       <div class="s-table-wrap" :class="{ 's-table-wrap--short': short }" :tabindex="rows.length ? null : 0">
         <table class="s-table" data-list>
-          <thead v-if="by === 'prompt'"><tr><th>Prompt</th><th>Latest answer</th><th class="s-number">Step</th><th class="s-number">Reward</th></tr></thead>
-          <thead v-else><tr><th>Step</th><th class="s-number">Prompts</th><th class="s-number">Samples</th><th class="s-number">Average reward</th><th>Completions</th></tr></thead>
+          <thead v-if="by === 'prompt'"><tr><th>Prompt</th><th>Latest completion</th><th class="s-number">Step</th><th class="s-number">Reward</th></tr></thead>
+          <thead v-else><tr><th>Step</th><th class="s-number">Prompts</th><th class="s-number">Samples</th><th class="s-number">Average reward</th><th>Outcome</th></tr></thead>
           <tbody v-if="by === 'prompt'">
             <tr v-for="row in rows" :key="row.id" :class="{ 's-chosen': row.id === chosen }">
               <td class="s-fill"><button class="s-link s-clip" :title="row.preview" data-item @click="$emit('prompt', row.id)">{{ row.preview || '(empty)' }}</button></td>
@@ -63,12 +63,12 @@ export default {
             </tr>
           </tbody>
         </table>
-        <p v-if="!rows.length && !loading" class="s-empty">{{ filtered ? 'Nothing matches.' : 'No rollouts yet: the first step is still being sampled.' }}</p>
+        <p v-if="!rows.length && !loading" class="s-empty">{{ filtered ? 'No rollouts match the filters.' : 'No rollouts yet. They appear when the first step is sampled.' }}</p>
       </div>
       <div class="s-row">
         <span class="s-small s-muted" aria-live="polite">{{ counted }}</span>
         <span class="s-grow"></span>
-        <button class="s-plain" v-if="more" @click="load(true)" :disabled="loading">Show more</button>
+        <button class="s-plain" v-if="more" @click="load(true)" :disabled="loading">Load more</button>
       </div>
     </section>`,
 
@@ -169,7 +169,7 @@ export default {
         this.total = body.total ?? null;
         this.fault = "";
       } catch (error) {
-        if (ask === this.asked) this.fault = `The list cannot be read: ${error.message}`;
+        if (ask === this.asked) this.fault = `Cannot load the list: ${error.message}`;
       } finally {
         if (ask === this.asked) this.loading = false;
       }
@@ -180,7 +180,7 @@ export default {
       if (!row.samples) return "no rollouts recorded";
       const parts = [];
       if (row.failed) parts.push(`${row.failed} failed`);
-      if (row.truncated) parts.push(`${row.truncated} cut off`);
+      if (row.truncated) parts.push(`${row.truncated} truncated`);
       return parts.join(", ") || "complete";
     },
   },

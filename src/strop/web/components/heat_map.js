@@ -17,7 +17,7 @@ export default {
     <div class="s-heat">
       <p v-if="fault" class="s-error" role="alert">{{ fault }}</p>
       <div class="s-heat-scroll" ref="scroll">
-        <p v-if="loaded && !attempts" class="s-empty">No attempt at this prompt was recorded.</p>
+        <p v-if="loaded && !attempts" class="s-empty">No attempts at this prompt were recorded.</p>
         <div class="s-heat-field">
         <ol class="s-heat-rows" aria-hidden="true"><li v-for="attempt in attempts" :key="attempt" :style="{ height: size + 2 + 'px' }">{{ size > 9 || attempt % 5 === 1 ? attempt : '' }}</li></ol>
         <canvas ref="canvas" tabindex="0" role="application" :aria-label="summary" :aria-describedby="keys"
@@ -30,7 +30,7 @@ export default {
         <span class="s-grow"></span>
         <span>{{ low }}</span><span class="s-heat-scale" aria-hidden="true"></span><span>{{ high }}</span>
         <span><span class="s-heat-key" aria-hidden="true">╱</span> failed</span>
-        <span><span class="s-heat-key" aria-hidden="true">▁</span> cut off</span>
+        <span><span class="s-heat-key" aria-hidden="true">▁</span> truncated</span>
       </p>
     </div>`,
 
@@ -100,7 +100,7 @@ export default {
           if (this.grab) this.$refs.canvas.focus({ preventScroll: true });
         });
       } catch (error) {
-        this.fault = `The attempts cannot be read: ${error.message}. Trying again.`;
+        this.fault = `Cannot load the attempts: ${error.message}. Retrying.`;
       }
     },
 
@@ -115,7 +115,7 @@ export default {
       this.most = Math.max(highest ?? 0, this.least + 1e-9);
       this.low = lowest === null ? "" : this.least.toFixed(2);
       this.high = lowest === null ? "" : this.most.toFixed(2);
-      this.summary = `${this.attempts} attempts in each of ${this.steps.length} steps`;
+      this.summary = `${this.attempts} attempts per step, ${this.steps.length} steps`;
     },
 
     find(id) {
@@ -195,7 +195,7 @@ export default {
     tell(cell) {
       if (!cell) return;
       const what = cell.cause ? `failed: ${cell.cause}` : `reward ${cell.reward.toFixed(3)}`;
-      this.told = `step ${cell.step}, attempt ${cell.sample + 1}: ${what}${cell.stop_reason === "length" ? ", cut off" : ""}`;
+      this.told = `step ${cell.step}, attempt ${cell.sample + 1}: ${what}${cell.stop_reason === "length" ? ", truncated" : ""}`;
     },
 
     under(event) {

@@ -13,7 +13,7 @@ export default {
   components: { Conversation, Segments },
 
   template: `
-    <p v-if="!current" class="s-empty">Choose an attempt: click on it, or move with the arrow keys and press Enter.</p>
+    <p v-if="!current" class="s-empty">Select an attempt: click it, or move with the arrow keys and press Enter.</p>
     <article class="s-inspector" v-else-if="rollout" :aria-label="title">
       <header class="s-row">
         <h2 class="s-grow">{{ title }}</h2>
@@ -36,7 +36,7 @@ export default {
         <div class="s-sum-bar" aria-hidden="true">
           <div v-for="part in parts" :key="part.name" :class="{ 's-sum-minus': part.share < 0 }" :style="{ flexGrow: Math.abs(part.share) }" :title="part.name"></div>
         </div>
-        <p v-if="logged.length" class="s-small s-muted">not trained on: <span class="mono">{{ logged.map((part) => part.name + ' ' + digits(part.value)).join(', ') }}</span></p>
+        <p v-if="logged.length" class="s-small s-muted">logged only (weight 0): <span class="mono">{{ logged.map((part) => part.name + ' ' + digits(part.value)).join(', ') }}</span></p>
       </section>
 
       <dl class="s-facts">
@@ -49,7 +49,7 @@ export default {
       <div class="s-row" role="group" aria-label="View">
         <button v-for="name in views" :key="name" class="s-plain" :aria-pressed="view === name" @click="view = name">{{ name }}</button>
         <span class="s-grow"></span>
-        <span v-if="view === 'Conversation'" class="s-row" role="group" aria-label="Text">
+        <span v-if="view === 'Conversation'" class="s-row" role="group" aria-label="Text format">
           <button class="s-chart-tool" :aria-pressed="!rendered" @click="render(false)">Raw</button>
           <button class="s-chart-tool" :aria-pressed="rendered" @click="render(true)">Rendered</button>
         </span>
@@ -69,7 +69,7 @@ export default {
         </button>
       </section>
 
-      <section v-else-if="view === 'Logs'"><pre>{{ rollout.logs || 'Nothing was logged.' }}</pre></section>
+      <section v-else-if="view === 'Logs'"><pre>{{ rollout.logs || 'No logs.' }}</pre></section>
       <section v-else><pre>{{ raw }}</pre></section>
     </article>
     <p v-else-if="fault" class="s-error" role="alert">{{ fault }}</p>
@@ -181,7 +181,7 @@ export default {
         Object.assign(this, { rollout, fault: "", copied: false });
         if (this.view === "Group") this.loadGroup();
       } catch (error) {
-        Object.assign(this, { rollout: null, fault: `This attempt cannot be read: ${error.message}` });
+        Object.assign(this, { rollout: null, fault: `Cannot load this attempt: ${error.message}` });
       }
     },
 

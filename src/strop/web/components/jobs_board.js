@@ -6,6 +6,7 @@ const LIMIT = 100;
 const MOST_COMPARED = 4;
 const TONES = { running: "running", validating_files: "running", starting: "running", succeeded: "good", paused: "warn", interrupted: "warn", failed: "bad" };
 const STATES = ["validating_files", "queued", "running", "paused", "succeeded", "failed", "cancelled"];
+const PENDING = { pause: "Pausing…", cancel: "Cancelling…" };
 const ACTIONS = {
   pause: ["queued", "running"],
   resume: ["paused", "failed"],
@@ -53,11 +54,11 @@ export default {
       <div class="s-row" v-if="loaded && jobs.length">
         <input class="s-input s-grow" type="search" data-search placeholder="Search name, model or id" aria-label="Search jobs" v-model="search" @input="viewed">
         <select class="s-input" aria-label="Status" v-model="status" @change="viewed">
-          <option value="">every status</option>
+          <option value="">All statuses</option>
           <option v-for="state in states" :key="state" :value="state">{{ words(state) }}</option>
         </select>
         <select class="s-input" aria-label="Sort" v-model="sort" @change="viewed">
-          <option v-for="(order, name) in orders" :key="name" :value="name">by {{ name }}</option>
+          <option v-for="(order, name) in orders" :key="name" :value="name">Sort by {{ name }}</option>
         </select>
         <button class="s-plain" :disabled="chosen.length < 2" @click="$emit('compare', chosen)">Compare{{ chosen.length ? ' ' + chosen.length : '' }}</button>
       </div>
@@ -72,7 +73,7 @@ export default {
               <td><input type="checkbox" :aria-label="'Compare ' + job.name" :checked="chosen.includes(job.run_id)" :disabled="!job.run_id || (chosen.length >= most && !chosen.includes(job.run_id))" @change="choose(job)"></td>
               <td><a :href="job.href" data-item class="s-clip">{{ job.name }}</a></td>
               <td><span class="s-clip s-muted">{{ job.model }}</span></td>
-              <td><span class="s-badge" :class="tone(job.status)" :title="job.reason || ''">{{ words(job.wanted ? job.wanted + ' asked for' : job.status) }}</span>
+              <td><span class="s-badge" :class="tone(job.status)" :title="job.reason || ''">{{ words(pending[job.wanted] ?? job.status) }}</span>
                 <span v-if="job.queue_position" class="s-small s-muted"> {{ job.queue_position === 1 ? 'next' : 'number ' + job.queue_position }}</span></td>
               <td><div v-if="job.total" class="s-column s-tight">
                   <div class="s-progress" role="progressbar" :aria-valuenow="job.step" aria-valuemin="0" :aria-valuemax="job.total" :aria-label="'Progress of ' + job.name"><div :style="{ width: (100 * job.step) / job.total + '%' }"></div></div>
@@ -86,14 +87,14 @@ export default {
             </tr>
           </tbody>
         </table>
-        <p v-if="!shown.length" class="s-empty">No job matches.</p>
+        <p v-if="!shown.length" class="s-empty">No jobs match your search.</p>
       </div>
       <dialog ref="sure" class="s-sure" aria-labelledby="sure-title">
         <template v-if="asked">
           <h2 id="sure-title">{{ asked.name === 'delete' ? 'Delete' : 'Cancel' }} {{ asked.job.name }}?</h2>
-          <p v-if="asked.name === 'delete'">{{ asked.job.own ? 'Its run folder goes with it: rollouts, metrics and checkpoints. This cannot be undone.' : 'It leaves this list; the run folder stays where it is.' }}</p>
-          <p v-else>Training stops and cannot go on. To go on later, pause it instead.</p>
-          <div class="s-row"><button class="s-plain" @click="$refs.sure.close()">Keep it</button><button class="s-plain s-plain--danger" @click="sure">{{ asked.name === 'delete' ? 'Delete' : 'Cancel the job' }}</button></div>
+          <p v-if="asked.name === 'delete'">{{ asked.job.own ? 'The run folder with its rollouts, metrics and checkpoints is deleted too. This cannot be undone.' : 'The run is removed from this list. Its folder is kept.' }}</p>
+          <p v-else>Training stops and cannot be resumed. Pause the job instead if you want to resume it later.</p>
+          <div class="s-row"><button class="s-plain" @click="$refs.sure.close()">Back</button><button class="s-plain s-plain--danger" @click="sure">{{ asked.name === 'delete' ? 'Delete' : 'Cancel job' }}</button></div>
         </template>
       </dialog>
     </section>`,
@@ -105,7 +106,7 @@ export default {
   },
 
   created() {
-    Object.assign(this, this.initial, { left, states: STATES, orders: ORDERS, most: MOST_COMPARED });
+    Object.assign(this, this.initial, { left, pending: PENDING, states: STATES, orders: ORDERS, most: MOST_COMPARED });
     this.load();
     this.timer = setInterval(() => document.hidden || this.load(), POLL_MS);
   },
@@ -150,7 +151,7 @@ export default {
         this.loaded = true;
         this.fault = "";
       } catch (error) {
-        this.fault = `The jobs cannot be read: ${error.message}. Trying again.`;
+        this.fault = `Cannot load the jobs: ${error.message}. Retrying.`;
       }
     },
 

@@ -11,20 +11,20 @@ export default {
           <option value="training">training.log</option>
           <option value="output">raw_output.log</option>
         </select>
-        <select class="s-input" aria-label="Least level" v-model="level" @change="begin">
-          <option value="debug">all levels</option>
-          <option value="info">info</option>
-          <option value="warning">warnings</option>
-          <option value="error">errors</option>
+        <select class="s-input" aria-label="Minimum level" v-model="level" @change="begin">
+          <option value="debug">debug and above</option>
+          <option value="info">info and above</option>
+          <option value="warning">warning and above</option>
+          <option value="error">error only</option>
         </select>
-        <input class="s-input s-grow" type="search" data-search aria-label="Filter lines" placeholder="Only lines with …" v-model="search" @change="begin">
-        <label class="s-row s-small"><input type="checkbox" v-model="following"> follow</label>
+        <input class="s-input s-grow" type="search" data-search aria-label="Filter lines" placeholder="Filter lines" v-model="search" @change="begin">
+        <label class="s-row s-small"><input type="checkbox" v-model="following"> Follow</label>
       </div>
       <p v-if="fault" class="s-error" role="alert">{{ fault }}</p>
       <div class="s-log" ref="box" tabindex="0" role="log" aria-label="Log" @scroll="scrolled">
         <button v-if="older" class="s-plain" @click="back">Load older lines</button>
         <div v-for="line in lines" :key="line.offset" :class="'s-log-' + line.level">{{ line.text }}</div>
-        <p v-if="!lines.length" class="s-muted">Nothing here yet.</p>
+        <p v-if="!lines.length" class="s-muted">No log lines yet.</p>
       </div>
     </section>`,
 
@@ -73,7 +73,7 @@ export default {
         this.source.addEventListener("lines", (event) => this.add(JSON.parse(event.data).data));
         this.source.addEventListener("reset", () => this.begin());
       } catch (error) {
-        this.fault = `The log cannot be read: ${error.message}`;
+        this.fault = `Cannot load the log: ${error.message}`;
       }
     },
 

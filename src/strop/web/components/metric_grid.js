@@ -151,7 +151,7 @@ export default {
         this.fault = "";
         if (force || changed.some(Boolean)) this.drawTimed();
       } catch (error) {
-        this.fault = `The curves cannot be read: ${error.message}. Trying again.`;
+        this.fault = `Cannot load the metrics: ${error.message}. Retrying.`;
       }
     },
 

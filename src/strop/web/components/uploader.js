@@ -17,27 +17,27 @@ export default {
       <input ref="file" type="file" :id="field" :accept="accept" class="s-sr" tabindex="-1" aria-hidden="true" @change="chosen">
       <template v-if="state !== 'sending'">
         <div class="s-row">
-          <button type="button" class="s-plain" @click="$refs.file.click()">{{ state === 'refused' ? 'Choose the mended file' : 'Choose a file' }}</button>
+          <button type="button" class="s-plain" @click="$refs.file.click()">{{ state === 'refused' ? 'Choose the corrected file' : 'Choose a file' }}</button>
           <span class="s-muted">or drop it here: {{ hint }}</span>
         </div>
       </template>
       <div v-else class="s-column s-tight">
         <div class="s-row">
           <span class="s-grow s-clip">{{ name }}</span>
-          <span class="mono s-small s-muted" aria-live="polite">{{ share < 1 ? Math.round(share * 100) + ' %' : 'checking the rows…' }}</span>
+          <span class="mono s-small s-muted" aria-live="polite">{{ share < 1 ? Math.round(share * 100) + ' %' : 'Checking rows…' }}</span>
           <button type="button" class="s-plain" @click="stop">Stop</button>
         </div>
         <div class="s-progress" role="progressbar" aria-label="Upload" aria-valuemin="0" aria-valuemax="100" :aria-valuenow="Math.round(share * 100)"><div :style="{ width: 100 * share + '%' }"></div></div>
       </div>
       <div v-if="state === 'refused'" class="s-column s-tight" role="alert">
-        <p class="s-bad"><strong>{{ name }}</strong> was refused, and nothing of it is stored. Mend these lines and upload it again.</p>
+        <p class="s-bad"><strong>{{ name }}</strong> was rejected; nothing was stored. Fix these lines and upload the file again.</p>
         <div class="s-table-wrap"><table class="s-table">
-          <thead><tr><th class="s-number">Line</th><th>What is wrong, and what to do</th></tr></thead>
+          <thead><tr><th class="s-number">Line</th><th>Problem and fix</th></tr></thead>
           <tbody><tr v-for="(entry, index) in faults" :key="index"><td class="s-number mono">{{ entry.line }}</td><td class="s-break">{{ entry.problem }}</td></tr></tbody>
         </table></div>
       </div>
       <p v-if="state === 'failed'" class="s-error" role="alert">{{ message }}</p>
-      <p v-if="state === 'done'" class="s-good" role="status">{{ name }}: {{ rows.toLocaleString('en') }} rows, no faults.</p>
+      <p v-if="state === 'done'" class="s-good" role="status">{{ name }}: {{ rows.toLocaleString('en') }} rows, no errors.</p>
     </section>`,
 
   props: { accept: String, hint: String },
@@ -81,7 +81,7 @@ export default {
       };
       request.upload.onload = () => (this.share = 1);
       request.onload = () => (request.status < 300 ? this.stored(request.response) : this.refused(request));
-      request.onerror = () => this.fail("The server cannot be reached. Nothing was stored; try again.");
+      request.onerror = () => this.fail("Cannot reach the server. Nothing was stored. Try again.");
       request.onabort = () => (this.state = "waiting");
       request.send(form);
     },
@@ -98,7 +98,7 @@ export default {
 
     refused(request) {
       const error = request.response?.error;
-      if (!error) return this.fail(`The server answered with ${request.status}. Nothing was stored; try again.`);
+      if (!error) return this.fail(`The server returned status ${request.status}. Nothing was stored. Try again.`);
       if (request.status !== 400 || error.param !== "file") return this.fail(error.message);
       this.faults = error.message.split("\n").slice(0, SHOWN + 1).map((text) => fault(text, this.name));
       this.state = "refused";

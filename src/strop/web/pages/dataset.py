@@ -63,13 +63,13 @@ class _Dataset:
                     {name: name for name in options},
                     model,
                     lambda value: self._check(),
-                    hint="Its tokenizer and chat template count the tokens.",
+                    hint="Tokens are counted with this model's tokenizer and chat template.",
                 )
                 self._limit = number_field(
-                    "Maximum prompt length",
+                    "Max prompt length",
                     self._known_limit(),
                     lambda value: self._check(),
-                    hint="Tokens; longer prompts are left out of training.",
+                    hint="In tokens. Longer prompts are dropped from training.",
                 )
             self._prompts = PromptCheck()
         with tag("section", "s-card", 'aria-labelledby="rows"'):
@@ -138,13 +138,11 @@ class _Dataset:
 
         def fields() -> dict[str, Any]:
             text(
-                "Makes two data sets out of this one, which stays. No prompt stands in both, and the same seed "
-                "gives the same parts.",
+                "Creates two new data sets and keeps this one. No prompt appears in both. The same seed gives the "
+                "same split.",
                 "s-muted",
             )
-            share = number_field(
-                "Share to hold out, in percent", 10, lambda value: values.update(validation=value), step=1
-            )
+            share = number_field("Held-out share (%)", 10, lambda value: values.update(validation=value), step=1)
             seed = number_field("Seed", 17, lambda value: values.update(seed=value), step=1)
             return {"validation": share, "seed": seed}
 
@@ -158,7 +156,9 @@ class _Dataset:
 
     async def _delete(self) -> None:
         question = f"Delete {self._dataset.name}?"
-        consequence = "Its file goes too, unless something else needs it. Runs keep what they were trained on."
+        consequence = (
+            "Its file is deleted too, unless a job or an evaluation still uses it. Finished runs keep their own copy."
+        )
         if not await confirm(question, consequence, "Delete"):
             return
         try:

@@ -23,7 +23,10 @@ async def deployments_page() -> None:
     """All deployments, and a form for another one."""
     with page("Deployments", "Deployments"):
         tag_text("h1", "Deployments")
-        text("A deployed model answers at /v1/chat/completions. It is loaded when it is asked, and unloaded when idle.")
+        text(
+            "A deployed model is served at /v1/chat/completions. It is loaded on the first request and unloaded when "
+            "idle."
+        )
         box = tag("div", "s-column")
         board = Board(box)
         _form(board)
@@ -47,7 +50,7 @@ class Board:
         self._box.clear()
         with self._box:
             if not found:
-                tag_text("p", "Nothing is deployed. Choose a model below, or deploy a checkpoint of a run.", "s-empty")
+                tag_text("p", "No deployments yet. Choose a model below, or deploy a checkpoint from a run.", "s-empty")
                 return
             with tag("div", "s-table-wrap"), tag("table", "s-table"):
                 with tag("thead"), tag("tr"):
@@ -91,7 +94,7 @@ class Board:
 
     def _act(self, label: str, act: Callable[[], Awaitable[object]], question: str = "") -> None:
         async def pressed() -> None:
-            if question and not await confirm(question, "The files of the model stay.", label):
+            if question and not await confirm(question, "The model's files are kept.", label):
                 return
             try:
                 await act()
@@ -107,7 +110,7 @@ def _show_command(deployment: Deployment) -> None:
     origin = str(ui.context.client.request.base_url).rstrip("/")
     command = f"curl {origin}/v1/chat/completions -H 'Content-Type: application/json' -d {shlex.quote(body)}"
     with ui.dialog() as dialog, tag("div", "s-dialog"):
-        tag_text("h2", f"Ask {deployment.name}")
+        tag_text("h2", f"Call {deployment.name}")
         tag_text("pre", command, "s-note mono")
         with tag("div", "s-row"):
             button("Copy", lambda: ui.clipboard.write(command), "primary")

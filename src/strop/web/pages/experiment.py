@@ -70,7 +70,7 @@ def _follow(subject: Subject, header: Header) -> None:
 
 def _wait_for_run(subject: Subject, header: Header) -> None:
     """A job that did not start yet has nothing to show but its place in the queue."""
-    tag_text("p", "The curves appear here once training starts.", "s-empty")
+    tag_text("p", "Charts appear here when training starts.", "s-empty")
 
     def look() -> None:
         header.refresh()

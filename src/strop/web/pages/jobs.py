@@ -31,7 +31,7 @@ def jobs_page() -> None:
         )
         with board, tag("div", "s-empty"):
             tag_text("h2", "No jobs yet")
-            text("See what strop does in three minutes: train the 135M model that came with it to extract JSON.")
+            text("Try strop in about three minutes: train the bundled 135M model to extract JSON.")
             control = button("Run the example", lambda: None, "primary")
             control.on_click(lambda: _run_example(control))
 
@@ -75,7 +75,7 @@ def compare_page() -> None:
                 on_view=lambda view: address.set(view),
             )
         else:
-            tag_text("p", "Choose two to four runs in the list of jobs.", "s-empty")
+            tag_text("p", "Select two to four runs in the list of jobs.", "s-empty")
 
 
 def _components(names: list[list[str]]) -> list[str]:

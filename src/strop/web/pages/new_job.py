@@ -40,7 +40,7 @@ async def new_job_page() -> None:
         except StropError as error:
             tag_text("h1", "New job")
             tag_text("p", error.message, "s-error", 'role="alert"')
-            button("Begin a new one", lambda: ui.navigate.to("/jobs/new"))
+            button("Start a new draft", lambda: ui.navigate.to("/jobs/new"))
 
 
 async def _show(address: Address) -> None:
@@ -93,25 +93,25 @@ def _dataset_id(given: Services, file_id: str) -> str:
 def _finished(job_id: str) -> None:
     tag_text("h1", "New job")
     with tag("div", "s-empty"):
-        tag_text("p", "A job was made of this draft.")
+        tag_text("p", "A job was created from this draft.")
         with tag("div", "s-row"):
             button("Open the job", lambda: ui.navigate.to(f"/experiments/{job_id}"), "primary")
-            button("Another one like it", lambda: ui.navigate.to(f"/jobs/new?clone={job_id}"))
+            button("Clone the job", lambda: ui.navigate.to(f"/jobs/new?clone={job_id}"))
 
 
 async def _unfinished(drafts: Book) -> None:
-    """Drafts to go on with."""
+    """Saved drafts."""
     found = await run.io_bound(DraftStore(services().database).list, SHOWN_DRAFTS)
     if not found:
         return
     with tag("details", "s-card", 'data-drafts="true"'):
-        tag_text("summary", f"Go on with a draft ({len(found)})")
+        tag_text("summary", f"Continue a draft ({len(found)})")
         with tag("div", "s-table-wrap s-after-summary"), tag("table", "s-table"), tag("tbody"):
             for stored in found:
                 draft = JobDraft.model_validate(stored.content)
                 with tag("tr") as row:
                     with tag("td"):
-                        ui.link(draft.name or draft.model or "No model yet", f"/jobs/new?draft={stored.id}")
+                        ui.link(draft.name or draft.model or "No model selected", f"/jobs/new?draft={stored.id}")
                     with tag("td"):
                         text(", ".join(part.name for part in draft.rewards), "s-muted s-clip")
                     with tag("td"):

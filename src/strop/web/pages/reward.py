@@ -85,16 +85,20 @@ class _Reward:
         old = "" if self._shown.version == self._reward.latest else " (not the newest)"
         tag_text("h2", f"Version {self._shown.version}{old}", props='id="code"')
         if python:
-            text("grade(sample, item) gives a number, or several by name: each gets its own curve.", "s-muted")
+            text(
+                "grade(sample, item) returns a number, or a dict of named components; each component gets its own "
+                "chart.",
+                "s-muted",
+            )
         else:
-            text("A grader in OpenAI's form.", "s-muted")
-        code_editor("Code of the reward", self._source, "Python" if python else "JSON", self._changed)
+            text("A grader in OpenAI's JSON format.", "s-muted")
+        code_editor("Reward code", self._source, "Python" if python else "JSON", self._changed)
         self._problem = tag("p", "s-error", 'role="alert"')
         self._problem.set_visibility(False)
         SecretsField(self._env, self._chose)
         with tag("div", "s-row"):
             self._save = button(f"Save as version {self._reward.latest + 1}", self._add_version, "primary")
-            self._unsaved = text("Not saved yet", "s-small s-warn")
+            self._unsaved = text("Unsaved changes", "s-small s-warn")
         self._mark()
 
     def _changed(self, source: str) -> None:
@@ -178,7 +182,7 @@ class _Reward:
         self._diff.clear()
         with self._diff:
             if not found.diff:
-                tag_text("p", "The sources are the same.", "s-muted")
+                tag_text("p", "The two versions are identical.", "s-muted")
                 return
             with tag("pre", "s-note s-diff"):
                 for line in found.diff.splitlines():
@@ -204,7 +208,7 @@ class _Reward:
         await ask("Rename", fields, "Save", save)
 
     async def _delete(self) -> None:
-        consequence = "All its versions go. Runs keep what they were trained with."
+        consequence = "All versions are deleted. Finished runs keep their own copy."
         if not await confirm(f"Delete {self._reward.name}?", consequence, "Delete"):
             return
         try:

@@ -22,12 +22,13 @@ async def rewards_page() -> None:
     with page("Rewards", "Rewards"):
         tag_text("h1", "Rewards")
         text(
-            "Functions and graders that score answers. Every version stays as it is: jobs name the one they use.",
+            "Functions and graders that score completions. Versions never change; each job records the version it "
+            "uses.",
             "s-muted",
         )
         listing = Listing(address)
         with tag("section", "s-column", 'aria-labelledby="starts"'):
-            tag_text("h2", "Start from", props='id="starts"')
+            tag_text("h2", "Templates", props='id="starts"')
             box = tag("div", "s-grid")
         await listing.load()
         for preset in presets().values():
@@ -83,7 +84,9 @@ class Listing:
         with self._box:
             if not self._found:
                 tag_text(
-                    "p", "No reward matches." if self._search else "No rewards yet: start from one below.", "s-empty"
+                    "p",
+                    "No rewards match your search." if self._search else "No rewards yet. Start from a template below.",
+                    "s-empty",
                 )
                 return
             self._table()

@@ -60,8 +60,8 @@ def _secrets() -> None:
     with tag("section", "s-card", 'aria-labelledby="secrets"'):
         tag_text("h2", "Secrets", props='id="secrets"')
         text(
-            "Environment variables for reward functions and judges. They are stored encrypted, "
-            "given only to the process that names them, and never shown again.",
+            "Environment variables for reward functions and judges. They are stored encrypted, passed only to rewards "
+            "that list them, and never shown again.",
             "s-muted",
         )
         box = tag("div")
@@ -90,7 +90,7 @@ def _secrets() -> None:
 
 def _secret_table(found: list[Secret], draw: object) -> None:
     if not found:
-        tag_text("p", "No secrets.", "s-muted")
+        tag_text("p", "No secrets yet.", "s-muted")
         return
     with tag("div", "s-table-wrap"), tag("table", "s-table"), tag("tbody"):
         for secret in found:
@@ -103,7 +103,7 @@ def _secret_table(found: list[Secret], draw: object) -> None:
 
 
 async def _delete_secret(secret: Secret, draw: object) -> None:
-    if await confirm(f"Delete {secret.name}?", "Jobs whose rewards need it will fail.", "Delete"):
+    if await confirm(f"Delete {secret.name}?", "Jobs whose rewards use it will fail.", "Delete"):
         try:
             services().secrets.delete(secret.name)
         except StropError as error:
@@ -117,7 +117,9 @@ def _keys() -> None:
         tag_text("h2", "API keys", props='id="keys"')
         local = services().settings.loopback
         text(
-            "This server answers on this machine only, and asks for no key." if local else "Every request needs a key.",
+            "This server accepts connections from this machine only and requires no key."
+            if local
+            else "Every request requires a key.",
             "s-muted",
         )
         box = tag("div")
@@ -129,7 +131,7 @@ def _keys() -> None:
 
         draw()
         with tag("div", "s-row"):
-            name = ui.input("Name of the new key").props("outlined dense").classes("s-grow")
+            name = ui.input("Key name").props("outlined dense").classes("s-grow")
 
             async def create() -> None:
                 try:
@@ -146,8 +148,8 @@ def _keys() -> None:
 
 def _show_key(shown: str) -> None:
     with ui.dialog() as dialog, tag("div", "s-dialog"):
-        tag_text("h2", "The new key")
-        text("Copy it now: it is not shown again.")
+        tag_text("h2", "New API key")
+        text("Copy the key now. It is not shown again.")
         tag_text("pre", shown, "s-note mono")
         with tag("div", "s-row"):
             button("Copy", lambda: ui.clipboard.write(shown), "primary")
@@ -159,7 +161,7 @@ def _show_key(shown: str) -> None:
 def _key_table(found: list[Key], draw: object) -> None:
     alive = [key for key in found if key.revoked_at is None]
     if not alive:
-        tag_text("p", "No keys.", "s-muted")
+        tag_text("p", "No API keys yet.", "s-muted")
         return
     with tag("div", "s-table-wrap"), tag("table", "s-table"):
         with tag("thead"), tag("tr"):
@@ -179,7 +181,7 @@ def _key_table(found: list[Key], draw: object) -> None:
 
 
 async def _revoke(key: Key, draw: object) -> None:
-    if await confirm(f"Revoke {key.name}?", "Whoever uses it is locked out at once.", "Revoke"):
+    if await confirm(f"Revoke {key.name}?", "Clients that use this key lose access immediately.", "Revoke"):
         try:
             services().keys.revoke(key.id)
         except StropError as error:

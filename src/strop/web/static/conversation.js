@@ -22,7 +22,7 @@ export function answered(rollout) {
 
 function noted(turn, index, turns) {
   return [
-    turns > 1 ? `turn ${index + 1} of ${turns}` : "answer",
+    turns > 1 ? `turn ${index + 1} of ${turns}` : "completion",
     stopped(turn.stop_reason),
     turn.length ? `${turn.length} ${turn.length === 1 ? "token" : "tokens"}` : "",
   ]
@@ -45,7 +45,7 @@ export const Conversation = {
         </template>
         <pre v-for="asked in message.tool_calls || []" :key="asked.id" class="s-call">{{ call(asked) }}</pre>
       </div>
-      <p v-if="!rollout.turns.length" class="s-muted">There is no answer.</p>
+      <p v-if="!rollout.turns.length" class="s-muted">No completion.</p>
     </section>`,
 
   props: {

@@ -4,18 +4,18 @@
 const MEMBERS = {
   sample: {
     output_text: "text of the last turn",
-    output_json: "the same as a value, where it is JSON",
+    output_json: "output_text parsed as JSON, or None",
     output_tools: "tool calls of the last turn",
-    choices: "as in OpenAI's chat completions",
-    trajectories: "the turns: response, tool_calls, tool_results",
-    messages: "everything after the prompt",
-    stop_reason: "stop, or length where it was cut off",
+    choices: "choices, as in OpenAI's chat completions",
+    trajectories: "turns with response, tool_calls and tool_results",
+    messages: "all messages after the prompt",
+    stop_reason: "stop, or length if truncated",
   },
   item: {
     prompt: "the last user message",
     reference: "the reference answer, or None",
-    metadata: "the row's own fields",
-    messages: "the row's turns",
+    metadata: "the row's metadata fields",
+    messages: "the row's messages",
   },
 };
 

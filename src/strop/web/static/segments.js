@@ -5,9 +5,9 @@ const DEEP_NATS = 6; // a token this unlikely gets the strongest colour
 export const Segments = {
   template: `
     <section class="s-column" aria-label="Tokens">
-      <p v-if="!segments.length" class="s-muted">The tokens of this attempt were not recorded: the model was asked for text.</p>
-      <p v-else-if="!readable" class="s-muted">The tokenizer of this model is not on this machine, so its tokens cannot be shown as text.</p>
-      <p v-else class="s-small s-muted">The stronger the colour, the less likely the token was.<template v-if="mixed"> Grey tokens were not sampled: they stand between the turns.</template></p>
+      <p v-if="!segments.length" class="s-muted">The tokens of this attempt were not recorded, because the model's endpoint returned only text.</p>
+      <p v-else-if="!readable" class="s-muted">This model's tokenizer is not on this machine, so tokens cannot be shown as text.</p>
+      <p v-else class="s-small s-muted">A stronger colour means a lower token probability. Underlined tokens were sampled.<template v-if="mixed"> Grey tokens were not sampled: they come from the environment.</template></p>
       <template v-for="(segment, place) in segments" :key="place">
         <h3 v-if="segments.length > 1" class="s-small s-muted">segment {{ place + 1 }} of {{ segments.length }} · {{ segment.token_ids.length }} tokens after a prompt of {{ segment.prompt_tokens }}</h3>
         <pre v-if="segment.tokens" class="s-tokens"><span v-for="(token, index) in segment.tokens" :key="index" :class="token.sampled ? 's-token--sampled' : 's-token--given'" :style="shade(token)" :title="hint(token)">{{ token.text }}</span></pre>

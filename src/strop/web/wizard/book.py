@@ -134,7 +134,7 @@ class Book:
         except StropError as error:
             live.problem = error.message
         except Exception:  # the database is away, or full
-            live.problem = "the database does not answer, or its disk is full"
+            live.problem = "the database is unreachable or the disk is full"
             log.exception("%s cannot be saved", draft_id)
         finally:
             live.writing = None

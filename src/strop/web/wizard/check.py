@@ -38,7 +38,7 @@ def check(draft: JobDraft, services: Services) -> Checked:
         if dataset or field == "training_file":
             _note(found, field, "choose a data set", dataset, lambda: get_dataset(dataset, services))  # noqa: B023
     if draft.validation and draft.validation == draft.train:
-        found["validation_file"] = "these are the rows to train on; choose others"
+        found["validation_file"] = "this is the training data set; choose another one"
     for key, value in draft.values.items():
         if key in PARAMETERS and (problem := fault_of(key, value)):
             found[f"strop.{key}"] = problem

@@ -214,7 +214,9 @@ class Wizard:
         self._drop.set_visibility(bool(self._id))
 
     async def _delete(self) -> None:
-        if await confirm("Delete this draft?", "What is filled in here is lost; data sets and rewards stay.", "Delete"):
+        if await confirm(
+            "Delete this draft?", "All settings of this draft are deleted. Data sets and rewards are kept.", "Delete"
+        ):
             try:
                 await self.book.delete(self._id)
             except StropError as error:

@@ -51,11 +51,15 @@ class Board:
         self.box.clear()
         with self.box:
             if not found:
-                tag_text("p", "No evaluations yet. Measure a base model and a checkpoint on the same rows.", "s-empty")
+                tag_text(
+                    "p",
+                    "No evaluations yet. Evaluate a base model and a checkpoint on the same rows, then compare them.",
+                    "s-empty",
+                )
                 return
             with tag("div", "s-table-wrap"), tag("table", "s-table"):
                 with tag("thead"), tag("tr"):
-                    for name in ("", "Name", "Status", "Rows", "Reward", "Passes", "Created", ""):
+                    for name in ("", "Name", "Status", "Rows", "Reward", "Pass rate", "Created", ""):
                         tag_text("th", name)
                 with tag("tbody", props="data-list"):
                     for entry in found:
@@ -109,7 +113,7 @@ class Board:
 
     def _act(self, label: str, act: Callable[[], object], question: str = "") -> None:
         async def pressed() -> None:
-            if question and not await confirm(question, "Its answers and figures go with it.", label):
+            if question and not await confirm(question, "Its completions and results are deleted too.", label):
                 return
             try:
                 await run.io_bound(act)

@@ -64,10 +64,10 @@ def _comparison(found: ComparisonObject) -> None:
             (
                 (found.base.model, interval(figures.before)),
                 (found.other.model, interval(figures.after)),
-                ("Change of the reward", interval(figures.change, signed=True)),
-                ("Change of the pass rate", interval(figures.pass_change, signed=True)),
+                ("Reward difference", interval(figures.change, signed=True)),
+                ("Pass rate difference", interval(figures.pass_change, signed=True)),
                 ("Rows", f"{figures.better} better, {figures.worse} worse, {figures.equal} equal of {figures.rows}"),
-                ("Chance of that by luck", f"p = {figures.p_value:.2g}, by flipping signs"),
+                ("p-value", f"p = {figures.p_value:.2g}(sign-flip permutation test)"),
             )
         )
         for note in found.notes:
@@ -81,7 +81,7 @@ def _verdict(found: ComparisonObject) -> str:
     """The state of the race, in the words that people use for it."""
     change, sure = found.figures.change, found.figures.p_value < _SURE
     if not sure:
-        return f"{found.other.model} and {found.base.model} are within chance of each other"
+        return f"{found.other.model} and {found.base.model} do not differ significantly"
     leads, trails = (found.other, found.base) if change.mean > 0 else (found.base, found.other)
     return f"{leads.model} outperforms {trails.model}"
 
@@ -139,7 +139,7 @@ def _head(entry: EvaluationObject) -> None:
         tag_text("p", entry.reason, "s-error" if entry.status == "failed" else "s-note")
     report = entry.report
     if report is None:
-        tag_text("p", "Figures come with the first rows.", "s-empty")
+        tag_text("p", "Results appear after the first rows are scored.", "s-empty")
         return
     with tag("section", "s-card"):
         passes = tuple((f"pass@{k}", interval(estimate)) for k, estimate in report.pass_at.items())
@@ -201,4 +201,4 @@ class Rows:
             for row in found.data:
                 draw_row([Column(self._evaluation, "", row)], None, self._inspector)
             if not found.data and after is None:
-                tag_text("p", "No row here yet." if not self._search.value else "No row matches.", "s-empty")
+                tag_text("p", "No rows yet." if not self._search.value else "No rows match your search.", "s-empty")

@@ -22,12 +22,12 @@ from strop.web.providers import ProviderChoice
 from strop.web.theme import button, page, tag, tag_text
 
 _TOKENS = "sampling.max_completion_tokens"
-_INSTEAD = "Instead of those of a job."
+_INSTEAD = "Used instead of a job's rewards."
 _NUMBERS = {
-    "eval.samples": ("Answers to each row", "More of them make the figures surer."),
+    "eval.samples": ("Completions per row", "More completions give narrower confidence intervals."),
     "eval.temperature": ("Temperature", "0 takes the likeliest token each time."),
-    _TOKENS: ("Maximum response length", "In tokens."),
-    "limit": ("Only the first rows", "Empty for all of them."),
+    _TOKENS: ("Max response length", "In tokens."),
+    "limit": ("Max rows", "Only the first rows are used. Leave empty for all rows."),
 }
 """Numbers that are asked for, by the names that the server has for them."""
 
@@ -57,16 +57,16 @@ class Form:
                 model = text_field("Model, checkpoint or deployment", checkpoint, self._keep("model"))
                 model.set_autocomplete(names)
                 with tag("details"):
-                    tag_text("summary", "A model elsewhere, behind an OpenAI-compatible endpoint")
+                    tag_text("summary", "Use a model behind an OpenAI-compatible endpoint")
                     self._elsewhere = ProviderChoice(model)
             with _part("Rows"):
-                hint = "Rows that the model was not trained on."
+                hint = "Held-out rows, which the model was not trained on."
                 self._data = choice_field("Dataset", self._known, None, self._keep("dataset_id"), hint=hint)
                 self._data.props("use-input input-debounce=0 fill-input hide-selected")
                 with tag("div", "s-fields"):
                     numbers = {name: self._number(name, label, hint) for name, (label, hint) in _NUMBERS.items()}
             with _part("Rewards"), tag("div", "s-fields s-wide-fields"):
-                hint = "Its rewards, and what else it says of answers."
+                hint = "The job's rewards, max response length and template options."
                 job = choice_field("As in job", jobs, None, self._follow, hint=hint)
                 job.props("clearable")
                 own = choice_field("Rewards", rewards, [], self._keep("rewards"), hint=_INSTEAD, several=True)

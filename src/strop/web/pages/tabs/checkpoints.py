@@ -38,7 +38,7 @@ def build(subject: Subject, address: Address) -> None:
 
 def _table(subject: Subject, found: list[dict[str, Any]]) -> None:
     if not found:
-        tag_text("p", "No checkpoint yet: the first one comes as save_every says, and at the end.", "s-empty")
+        tag_text("p", "No checkpoints yet. One is saved every save_every steps and at the end of training.", "s-empty")
         return
     with tag("div", "s-table-wrap"), tag("table", "s-table"):
         with tag("thead"), tag("tr"):
@@ -84,7 +84,7 @@ def _actions(subject: Subject, entry: Mapping[str, Any], files: Mapping[str, Any
 
     button("Details", lambda: _details(entry, files))
     button("Deploy", deploy)
-    button("Compare", lambda: ui.navigate.to(f"/evaluate?checkpoint={entry['id']}"))
+    button("Evaluate", lambda: ui.navigate.to(f"/evaluate?checkpoint={entry['id']}"))
     button("Download", lambda: ui.navigate.to(f"/v1/strop/checkpoints/{entry['id']}/archive"))
     if subject.job is not None:
         fork = f"/jobs/new?clone={subject.job.id}&checkpoint={entry['id']}"

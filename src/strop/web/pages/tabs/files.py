@@ -17,7 +17,7 @@ ABOUT = {
     "checkpoint_status.json": "state of the checkpoints",
     "training.log": "one line a step",
     "raw_output.log": "all output of the training process",
-    "rollouts.jsonl": "every rollout; put together when it is downloaded",
+    "rollouts.jsonl": "all rollouts in one file, assembled on download",
     "metrics.jsonl": "every metric of every step",
     "config.toml": "the resolved configuration",
     "run.json": "versions and hardware",
@@ -34,7 +34,7 @@ def build_files(subject: Subject, address: Address) -> None:
         ui.link("Download all", f"{base}/archive")
     with tag("div", "s-table-wrap"), tag("table", "s-table"):
         with tag("thead"), tag("tr"):
-            for name in ("File", "What it is", "Size", ""):
+            for name in ("File", "Description", "Size", ""):
                 tag_text("th", name)
         with tag("tbody"):
             for entry in entries:
@@ -59,5 +59,5 @@ def build_logs(subject: Subject, address: Address) -> None:
 
 def _about(path: str) -> str:
     if path.startswith("global_dataset_state_dict_"):
-        return "order of the rows, for resuming"
+        return "row order and position, for resuming"
     return ABOUT.get(path, "")

@@ -20,7 +20,7 @@ class Findings:
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
         self._shown: list[Finding] = []
-        self._box = tag("section", "s-column", 'aria-label="What stands out" aria-live="polite"')
+        self._box = tag("section", "s-column", 'aria-label="Warning signs" aria-live="polite"')
         self.refresh()
         if subject.active:
             ui.timer(REFRESH_S, self.refresh)
@@ -45,7 +45,7 @@ def _card(finding: Finding) -> None:
         with tag("div", "s-row"):
             tag_text("span", str(finding.severity), f"s-badge {f's-badge--{tone}' if tone else ''}")
             tag_text("h3", finding.symptom)
-        text(f"Likely: {finding.cause}")
+        text(f"Likely cause: {finding.cause}")
         tag_text("p", finding.action, "s-strong")
         for evidence in finding.evidence:
             tag_text("p", str(evidence), "mono s-small s-muted")

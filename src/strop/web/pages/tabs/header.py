@@ -8,13 +8,15 @@ from typing import Any
 from nicegui import run, ui
 
 from strop.errors import StropError
-from strop.jobs.states import JobStatus
+from strop.jobs.task import TaskStatus
 from strop.store.queries.progress import progress
 from strop.store.recorder import summary
 from strop.types import StepRecord
 from strop.web.numbers import clock
 from strop.web.pages.tabs.subject import Subject
 from strop.web.theme import badge, button, failed, tag, tag_text, text
+
+_PENDING = {"pause": "Pausing…", "cancel": "Cancelling…"}
 
 
 class Header:
@@ -33,7 +35,7 @@ class Header:
         """Draw again what changed. Buttons stay as long as the state does, and so does the keyboard's place."""
         subject = self._subject.refresh()
         facts = self._facts(subject)
-        state = (subject.state, subject.job and (subject.job.wanted, subject.job.reason), subject.run.get("message"))
+        state = (subject.state, subject.job and (subject.job.requested, subject.job.reason), subject.run.get("message"))
         if state != self._state:
             self._state = state
             self._top.clear()
@@ -49,8 +51,8 @@ class Header:
         with tag("div", "s-row"):
             tag_text("h1", subject.name)
             badge(subject.state)
-            if subject.job and subject.job.wanted:
-                text(f"{subject.job.wanted} asked for", "s-muted")
+            if subject.job and subject.job.requested:
+                text(_PENDING[subject.job.requested], "s-muted")
             tag("span", "s-grow")
             self._actions(subject)
         reason = (subject.job.reason if subject.job else None) or subject.run.get("message")
@@ -70,14 +72,14 @@ class Header:
             pace = progress(connection, subject.run_id or "")
         left = pace.seconds_left if pace and active else None
         return (
-            ("Completion", f"{100 * run['step'] / total:.0f} %" if total else "–"),
+            ("Progress", f"{100 * run['step'] / total:.0f} %" if total else "–"),
             ("Step", f"{run['step']} of {total or '?'}"),
             ("Loss", _scientific(latest.get("loss"))),
-            ("Grad norm", _short(latest.get("grad_norm"))),
+            ("Gradient norm", _short(latest.get("grad_norm"))),
             ("Learning rate", _scientific(latest.get("learning_rate"))),
             ("Elapsed", clock(max(ends - run["created_at"], 0))),
             *(
-                (("Left", clock(left) if left is not None else "–"), ("Doing", str(run["phase"] or "–")))
+                (("Time left", clock(left) if left is not None else "–"), ("Phase", str(run["phase"] or "–")))
                 if active
                 else ()
             ),
@@ -88,12 +90,12 @@ class Header:
         if job is None:
             return
         queue = subject.services.jobs
-        if job.status in (JobStatus.QUEUED, JobStatus.RUNNING) and job.wanted is None:
-            self._button("Pause", lambda: queue.want(job.id, "pause"))
-        if job.status in (JobStatus.PAUSED, JobStatus.FAILED):
+        if job.status in (TaskStatus.QUEUED, TaskStatus.RUNNING) and job.requested is None:
+            self._button("Pause", lambda: queue.request(job.id, "pause"))
+        if job.status in (TaskStatus.PAUSED, TaskStatus.FAILED):
             self._button("Resume", lambda: queue.resume(job.id))
-        if not job.status.finished and job.wanted != "cancel":
-            self._button("Cancel", lambda: queue.want(job.id, "cancel"))
+        if not job.status.finished and job.requested != "cancel":
+            self._button("Cancel", lambda: queue.request(job.id, "cancel"))
         button("Clone", lambda: ui.navigate.to(f"/jobs/new?clone={job.id}"))
 
     def _button(self, label: str, act: Any) -> None:

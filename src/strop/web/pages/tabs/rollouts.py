@@ -98,7 +98,7 @@ class Rollouts:
                 groups.setdefault(rollout["row"], []).append(rollout)
             previews = queries.prompt_previews(connection, run_id, groups)
         if not found:
-            tag_text("p", "No rollouts were recorded in this step.", "s-empty")
+            tag_text("p", "No rollouts were recorded for this step.", "s-empty")
         for row, members in groups.items():
             with tag("div", "s-card"):
                 _link(previews.get(row) or f"prompt {row}", lambda row=row: self._open_prompt(row))

@@ -27,8 +27,8 @@ _SHARE = 10
 
 Held = Literal["none", "part", "other"]
 _HELD: Mapping[Held, tuple[str, str]] = {
-    "none": ("None", "Only the reward on training rows is seen."),
-    "part": ("A part of these rows", "Makes two data sets; no prompt stands in both."),
+    "none": ("None", "No validation; only the reward on training rows is recorded."),
+    "part": ("Part of these rows", "Splits the data set in two. No prompt appears in both."),
     "other": ("Another data set", ""),
 }
 
@@ -56,7 +56,7 @@ class DatasetStep:
             self._select = tag("div", "s-fields s-wide-fields")
             Uploader(on_uploaded=self._uploaded)
             with tag("details", "s-samples") as closed:
-                tag_text("summary", "Or take a sample data set, with a reward that fits")
+                tag_text("summary", "Or use a sample data set with a matching reward")
                 with tag("div", "s-grid"):
                     for sample in made:
                         self._sample(sample)
@@ -134,13 +134,13 @@ class DatasetStep:
             return
         with self._details:
             with tag("section", "s-card", 'aria-labelledby="check"'):
-                tag_text("h2", "What is in it", props='id="check"')
+                tag_text("h2", "Contents", props='id="check"')
                 with tag("div", "s-fields"):
                     limit = number_field(
-                        "Maximum prompt length",
+                        "Max prompt length",
                         value_of(self._wizard.draft.values, _LIMIT),
                         self._set_limit,
-                        hint="Tokens; longer prompts are left out of training.",
+                        hint="In tokens. Longer prompts are dropped from training.",
                         step=1,
                     )
                     limit.props("debounce=300")
@@ -150,7 +150,8 @@ class DatasetStep:
             with tag("section", "s-card", 'aria-labelledby="held"'):
                 tag_text("h2", "Held-out rows", props='id="held"')
                 text(
-                    "Never trained on. They tell whether the model gets better, or only better at its rows.", "s-muted"
+                    "Never trained on. The validation reward on these rows shows whether the model generalises.",
+                    "s-muted",
                 )
                 self._validation = tag("div", "s-column")
         self._draw_validation()
@@ -178,7 +179,7 @@ class DatasetStep:
                 radio("held", label, held == self._held, partial(self._hold, held), hint=hint)
             if self._held == "part":
                 with tag("div", "s-row s-bottom-aligned"):
-                    field = number_field("Share, in percent", self._share, self._set_share, step=1)
+                    field = number_field("Held-out share (%)", self._share, self._set_share, step=1)
                     button("Hold out", partial(self._split, field), "primary")
             elif self._held == "other":
                 names = {dataset.id: dataset.name for dataset in self._known if dataset.id != self._wizard.draft.train}

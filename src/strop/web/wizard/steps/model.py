@@ -16,8 +16,8 @@ from strop.web.wizard.frame import Wizard
 
 _TONES: dict[Fit, str] = {"fits": "good", "tight": "warn", "too large": "bad", "unknown": ""}
 _METHODS = {
-    "lora": ("LoRA", "Small adapters on a frozen model: least memory, and enough for most tasks."),
-    "full": ("Full", "All weights: seven times the memory, for more than style and format."),
+    "lora": ("LoRA", "Trains small adapters on a frozen model. Uses the least memory and is enough for most tasks."),
+    "full": ("Full", "Trains all weights. Uses about seven times the memory, for tasks beyond style and format."),
 }
 
 
@@ -41,8 +41,8 @@ class ModelStep:
         with tag("section", "s-card", 'aria-labelledby="base"'):
             tag_text("h2", "Base model", props='id="base"')
             text(
-                f"Largest device: {room.name}, {room.gb:.0f} GB. Memory here is that of weights and optimizer; "
-                "what answers of your length add is in the review.",
+                f"Largest device: {room.name}, {room.gb:.0f} GB. The memory shown is for weights and optimizer state; "
+                "the review adds the memory for your completion length.",
                 "s-muted",
             )
             self._models = tag("div")
@@ -66,22 +66,22 @@ class ModelStep:
             "Another model",
             "" if model in known or model in trained else model,
             self._type,
-            hint="Any Hugging Face id, or a folder on the server.",
+            hint="A Hugging Face model id or a folder on the server.",
             placeholder="owner/name or /path/to/model",
         )
         field.props("debounce=300")
         self._other = self._wizard.at(field, "model")
         if trained:
             chosen = model if model in trained else None
-            hint = "Train a checkpoint further."
-            self._trained = choice_field("Trained here", trained, chosen, self._choose, hint=hint)
+            hint = "Continue training from a checkpoint."
+            self._trained = choice_field("Checkpoints", trained, chosen, self._choose, hint=hint)
 
     def _draw_models(self) -> None:
         chosen = self._wizard.draft.model
         self._models.clear()
         with self._models, tag("div", "s-table-wrap"), tag("table", "s-table"):
             with tag("thead"), tag("tr"):
-                for name in ("Model", "Parameters", "Memory for LoRA", "Memory for full"):
+                for name in ("Model", "Parameters", "Memory (LoRA)", "Memory (full)"):
                     tag_text("th", name, "s-number" if name == "Parameters" else "")
             with tag("tbody", props="data-list"):
                 for choice in self._known:
@@ -92,7 +92,7 @@ class ModelStep:
                                 choice.name,
                                 choice.name == chosen,
                                 partial(self._choose, choice.name),
-                                hint=choice.about + (", on this machine" if choice.here else ""),
+                                hint=choice.about + (", downloaded" if choice.here else ""),
                             )
                             mark.props("data-item")
                         tag_text("td", billions(choice), "s-number mono")
@@ -143,9 +143,11 @@ class ModelStep:
         with tag("div", "s-row"):
             text(choice.name, "s-strong")
             if choice.parameters is not None:
-                text(f"{billions(choice)} parameters{', by its name' if choice.guessed else ''}", "s-muted")
+                text(
+                    f"{billions(choice)} parameters{' (estimated from the name)' if choice.guessed else ''}", "s-muted"
+                )
             if not choice.here:
-                text("Not on this machine: it is fetched when the job starts.", "s-warn")
+                text("Not on this machine yet. It is downloaded when the job starts.", "s-warn")
 
     def _set_method(self, name: str) -> None:
         self._wizard.set_value("train.method", name)

@@ -50,23 +50,23 @@ class ReviewStep:
         draft = self._wizard.draft
         self._draw_faults()
         with tag("section", "s-card", 'aria-labelledby="job"'):
-            tag_text("h2", "The job", props='id="job"')
+            tag_text("h2", "Job", props='id="job"')
             with tag("div", "s-fields"):
                 usual = await run.io_bound(_usual_name, draft, services())
                 name = text_field(
-                    "Name", draft.name, self._set_name, placeholder=usual or "", hint="Of the job and its run."
+                    "Name", draft.name, self._set_name, placeholder=usual or "", hint="Name of the job and its run."
                 )
                 self._wizard.at(name, "strop.name")
             for row in await run.io_bound(lambda: list(_table(draft, services()))) or ():
                 self._row(*row) if row[2] else None
         with tag("section", "s-card", 'aria-labelledby="takes"'):
-            tag_text("h2", "What it takes", props='id="takes"')
+            tag_text("h2", "Time and memory", props='id="takes"')
             for line, tone in await run.io_bound(lambda: list(_takes(draft, services()))) or ():
                 tag_text("p", line, tone)
         with tag("section", "s-card", 'aria-labelledby="create"'):
             tag_text("h2", "Create", props='id="create"')
             ui.checkbox(
-                "I have looked at all of this, and want to train.", on_change=lambda event: self._agree(event.value)
+                "I have reviewed these settings and want to train.", on_change=lambda event: self._agree(event.value)
             )
             with tag("div", "s-row"):
                 self._create = button("Confirm & Create", self._make, "primary")
@@ -84,7 +84,7 @@ class ReviewStep:
             for name, message in self._wizard.faults.items():
                 with tag("div", "s-error s-row", 'role="alert"'):
                     text(f"{name}: {message}", "s-grow s-break")
-                    button("Mend it", partial(self._wizard.go, step_of(name)))
+                    button("Fix", partial(self._wizard.go, step_of(name)))
 
     def _row(self, field: str, value: str, step: str) -> None:
         with tag("div", "s-review-row"):
@@ -123,11 +123,13 @@ class ReviewStep:
         self._export.clear()
         with self._export:
             if checked.request is None or checked.order is None:
-                tag_text("p", "Something is missing or wrong, see above: there is no job to show yet.", "s-muted")
+                tag_text(
+                    "p", "Some settings are missing or invalid (see above), so there is no job to show yet.", "s-muted"
+                )
                 return
             texts = await run.io_bound(_exports, checked, services(), url)
             assert texts is not None
-            text("The same job, with the same seed. Files and rewards lie on this server.", "s-muted")
+            text("The same job with the same seed. Files and rewards are stored on this server.", "s-muted")
             with ui.tabs().props("align=left inline-label no-caps") as bar:
                 for name in texts:
                     ui.tab(name)
@@ -204,17 +206,17 @@ def _takes(draft: JobDraft, given: Services) -> Iterator[tuple[str, str]]:
     try:
         work = work_of(draft, given)
     except (StropError, ValueError, TypeError):
-        yield "Unknown while something is missing.", "s-muted"
+        yield "Unknown until all settings are filled in.", "s-muted"
         return
     validations = f", and {work.validations} validations" if work.validations else ""
     yield (
-        f"{work.steps:,} steps of {work.batch_size} prompts × {work.samples} samples: "
-        f"{work.answers:,} answers{validations}.",
+        f"{work.steps:,} steps of {work.batch_size} prompts × {work.samples} samples: {work.answers:,} "
+        f"completions{validations}.",
         "",
     )
     pace = pace_of(draft)
     if pace is None:
-        yield "For an estimate of the time, run the test in the step Reward.", "s-muted"
+        yield "Run the test in the Reward step to get a time estimate.", "s-muted"
     else:
         found = estimate(work, pace)
         parts = {
@@ -225,7 +227,7 @@ def _takes(draft: JobDraft, given: Services) -> Iterator[tuple[str, str]]:
         }
         told = ", ".join(f"{name} {clock(seconds)}" for name, seconds in parts.items() if seconds >= 1)
         yield (
-            f"About {clock(found.total)} on this machine, if answers stay as long as in the test "
+            f"About {clock(found.total)} on this machine, if completions stay as long as in the test "
             f"({pace.tokens:.0f} tokens) and nothing else runs: {told}.",
             "",
         )
@@ -236,19 +238,22 @@ def _memory(draft: JobDraft, given: Services) -> Iterator[tuple[str, str]]:
     choice, room = described(given, draft.model), this_machine()
     need = choice.memory_gb(draft.method)
     if need is None:
-        yield "Memory: unknown, since the model is not on this machine.", "s-muted"
+        yield "Memory: unknown, because the model is not on this machine yet.", "s-muted"
         return
     found = _estimated(draft, folder_of(given, draft.model), need * GB)
     total = found.total if found else need * GB
-    told = f"Memory: about {size(total)} of {room.gb:.0f} GB ({room.name}): weights and optimizer {size(need * GB)}"
+    told = (
+        f"Memory: about {size(total)} of {room.gb:.0f} GB ({room.name}): {size(need * GB)} for weights and "
+        f"optimizer state"
+    )
     if found:
-        told += f", sampling {size(found.cache)} or training {size(found.activations)} beside them"
+        told += f", plus {size(found.cache)} for sampling or {size(found.activations)} for activations"
     fit = room.fit(total / GB)
     yield f"{told}.", {"too large": "s-bad", "tight": "s-warn"}.get(fit, "")
     if fit == "too large":
         yield (
-            "That is more than there is. Choose LoRA or a smaller model; fewer tokens in one forward, or fewer answers "
-            "at the same time, help too.",
+            "This exceeds the available memory. Use LoRA or a smaller model, or lower Micro-batch tokens or Max "
+            "concurrent samples.",
             "s-bad",
         )
 

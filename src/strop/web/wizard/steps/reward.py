@@ -54,8 +54,8 @@ class RewardStep:
         providers = ProviderStore(services().database).list()
         self._presets = {**presets(), **judges(providers)}
         text(
-            "Each reward scores every answer. Trained on is the sum of their scores, each times its weight; "
-            "a weight of 0 only draws a curve.",
+            "Each reward scores every completion. The total reward is the weighted sum of the scores. A reward with "
+            "weight 0 is logged only.",
             "s-muted",
         )
         self._parts = tag("div", "s-column")
@@ -64,11 +64,11 @@ class RewardStep:
             tag_text("h2", "Add a reward", props='id="add"')
             with tag("div", "s-fields s-wide-fields"):
                 titles = {name: preset.title for name, preset in self._presets.items()}
-                self._preset = choice_field("Starting from", titles, None, self._add, hint="Code that you change here.")
+                self._preset = choice_field("Preset", titles, None, self._add, hint="Adds code that you edit here.")
                 if self._stored:
                     names = {reward.id: reward.name for reward in self._stored}
                     self._library = choice_field(
-                        "Of your rewards", names, None, self._add_stored, hint="As it stands in Rewards, by version."
+                        "Saved reward", names, None, self._add_stored, hint="Uses a fixed version from Rewards."
                     )
         await self._draw_parts()
         with tag("section", "s-card", 'aria-labelledby="test"'):
@@ -192,7 +192,7 @@ class RewardCard:
             ui.link(f"Open {reward.name}", f"/rewards/{reward.id}?version={number}")
         code_editor(f"Code of {part.name}", source_of(known[number]), "Python" if reward.kind == "python" else "JSON")
         if known[number].env:
-            text(f"Sees {', '.join(known[number].env)}.", "s-small s-muted")
+            text(f"Environment variables: {', '.join(known[number].env)}.", "s-small s-muted")
 
     async def _set_version(self, version: int) -> None:
         self._set("version", version=version)

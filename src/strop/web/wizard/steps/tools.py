@@ -34,7 +34,10 @@ class ToolsStep:
         """Draw it."""
         with tag("section", "s-card", 'aria-labelledby="mode"'):
             tag_text("h2", "Conversation mode", props='id="mode"')
-            about = "Single-turn: the model answers each prompt once, and the answer is scored. The only mode for now."
+            about = (
+                "Single-turn: the model generates one completion per prompt, and the completion is scored. Other "
+                "modes are not available yet."
+            )
             tag_text("p", about)
         with tag("section", "s-card", 'aria-labelledby="training"'):
             tag_text("h2", "Training parameters", props='id="training"')
@@ -99,8 +102,8 @@ class ToolsStep:
         if work is not None:
             with self._sum:
                 text(
-                    f"{work.steps:,} steps of {work.batch_size} prompts × {work.samples} samples: "
-                    f"{work.answers:,} answers are sampled, scored and trained on."
+                    f"{work.steps:,} steps of {work.batch_size} prompts × {work.samples} samples: {work.answers:,} "
+                    f"completions are sampled, scored and trained on."
                 )
 
 

@@ -24,8 +24,8 @@ class TrialPanel:
         self._rows: float | None = ROWS
         self._shown: object = None
         text(
-            "The base model answers the first rows as it will in training, and the rewards score the answers. "
-            "Training learns only from prompts whose answers differ in reward.",
+            "Samples completions for the first rows with the base model and the training settings, and scores them. "
+            "Only prompts whose completions get different rewards give a gradient.",
             "s-muted",
         )
         with tag("div", "s-row s-bottom-aligned"):
@@ -99,7 +99,7 @@ class TrialPanel:
                 tag_text("p", "Stopped.", "s-muted")
             elif test.phase.running:
                 share = test.answered / test.wanted if test.wanted else 0
-                told = f"{test.phase.value.capitalize()}: {test.answered} of {test.wanted} answers"
+                told = f"{test.phase.value.capitalize()}: {test.answered} of {test.wanted} completions"
                 tag_text(
                     "p",
                     f"{told}, {len(test.tried)} of {test.rows} rows scored" if test.wanted else "Loading the model…",
@@ -113,10 +113,10 @@ class TrialPanel:
 
     def _draw(self, trial: Trial, stale: bool) -> None:
         if stale:
-            tag_text("p", "Something that matters was changed since: test again.", "s-note s-warn")
+            tag_text("p", "Settings changed since this test. Test again.", "s-note s-warn")
         draw_scores(trial.rows)
         length, rate = trial.tokens / max(trial.answers, 1), trial.tokens / max(trial.seconds, 0.001)
-        told = f"{length:.0f} tokens an answer, {rate:.0f} tokens a second, sampled in {clock(trial.seconds)}"
+        told = f"{length:.0f} tokens per completion, {rate:.0f} tokens per second, sampled in {clock(trial.seconds)}"
         if trial.cut_off:
-            told += f"; {trial.cut_off} of {trial.answers} were cut off: raise the maximum response length"
+            told += f"; {trial.cut_off} of {trial.answers} were truncated: raise Max response length"
         tag_text("p", f"{told}.", "s-small s-muted")
