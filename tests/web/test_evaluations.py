@@ -96,7 +96,7 @@ def test_two_models_are_evaluated_and_compared(
 def conversations(server: ServerProcess) -> list[str]:
     """Two evaluations of rows with a second question each, that the user asks whatever the first answer was."""
     rows = [
-        {"messages": [{"role": "user", "content": f"{n} + 1?"}], "metadata": {"user_turns": [f"{n} + 5?"]}}
+        {"messages": [{"role": "user", "content": f"{n} + 1?"}], "metadata": {"user_turns": [f"{n + 4} + 1?"]}}
         for n in (1, 2)
     ]
     text = "\n".join(json.dumps(row) for row in rows)
@@ -127,12 +127,12 @@ def test_every_turn_of_an_answer_is_shown_and_opens_in_the_inspector(
     expect(page.get_by_text("succeeded")).to_be_visible()
     answers = page.locator("article").first.locator(".s-group-item")
     expect(answers).to_have_count(2)
-    for answer_text in ("2", "1 + 5?", "6"):
+    for answer_text in ("2", "5 + 1?", "6"):
         expect(answers.nth(1)).to_contain_text(answer_text)
     answers.nth(1).click()
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_role("heading", name="Line 1, attempt 2")).to_be_visible()
-    assert dialog.locator(".s-turn pre").all_inner_texts() == ["1 + 1?", "2", "1 + 5?", "6"]
+    assert dialog.locator(".s-turn pre").all_inner_texts() == ["1 + 1?", "2", "5 + 1?", "6"]
     dialog.get_by_role("button", name="Tokens").click()
     expect(dialog.get_by_text("The tokens of this attempt were not recorded")).to_be_visible()
     dialog.get_by_role("button", name="Group").click()
