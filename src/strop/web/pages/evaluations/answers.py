@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -33,14 +33,15 @@ class Column:
 class AnswerInspector:
     """Shows one answer as a whole, over the page. Which one stands in the address."""
 
-    def __init__(self, address: Address, evaluations: Sequence[str]) -> None:
-        """Opens what the address names, if it is an answer of one of the evaluations."""
+    def __init__(self, address: Address, models: Mapping[str, str]) -> None:
+        """Open the answer that the address names. `models` has the model of each evaluation on the page, by id."""
         self._address = address
-        self._first = evaluations[0]
+        self._models = models
+        self._first = next(iter(models))
         self._box = tag("div")
         evaluation, row, sample = (address.values.get(name, "") for name in _CHOSEN)
         evaluation = evaluation or self._first
-        if evaluation in evaluations and row and sample.isdecimal():
+        if evaluation in models and row and sample.isdecimal():
             self.open(evaluation, row, int(sample))
 
     def open(self, evaluation: str, row: str, sample: int) -> None:
@@ -57,6 +58,7 @@ class AnswerInspector:
                 on_view=self._address.set,
             )
             with tag("div", "s-row"):
+                text(self._models[evaluation], "s-grow s-small s-muted")
                 button("Close", dialog.close)
 
         def closed() -> None:

@@ -45,7 +45,7 @@ def compare_page() -> None:
             tag_text("h2", "Row by row", "s-grow")
             chosen = ui.select(CHANGES, value=sort, label="Sort").props("outlined dense")
             chosen.on_value_change(lambda event: _again(address, event.value))
-        inspector = AnswerInspector(address, (found.base.id, found.other.id))
+        inspector = AnswerInspector(address, {entry.id: entry.model for entry in (found.base, found.other)})
         for pair in found.data:
             sides = ((found.base, pair.base), (found.other, pair.other))
             draw_row([Column(entry.id, entry.model, row) for entry, row in sides], pair.change, inspector)
@@ -67,7 +67,7 @@ def _comparison(found: ComparisonObject) -> None:
                 ("Reward difference", interval(figures.change, signed=True)),
                 ("Pass rate difference", interval(figures.pass_change, signed=True)),
                 ("Rows", f"{figures.better} better, {figures.worse} worse, {figures.equal} equal of {figures.rows}"),
-                ("p-value", f"p = {figures.p_value:.2g}(sign-flip permutation test)"),
+                ("p-value", f"p = {figures.p_value:.2g} (sign-flip permutation test)"),
             )
         )
         for note in found.notes:
@@ -107,7 +107,7 @@ class _Live:
         self._head = tag("section", "s-column")
         with self._head:
             _head(entry)
-        self._rows = Rows(entry.id, address)
+        self._rows = Rows(entry, address)
         if entry.status in _OPEN:
             self._timer = ui.timer(REFRESH_S, self._refresh)
 
@@ -150,8 +150,8 @@ def _head(entry: EvaluationObject) -> None:
 class Rows:
     """Answers by row, page by page."""
 
-    def __init__(self, evaluation: str, address: Address) -> None:
-        self._evaluation = evaluation
+    def __init__(self, entry: EvaluationObject, address: Address) -> None:
+        self._evaluation = entry.id
         self._address = address
         with tag("div", "s-row"):
             tag_text("h2", "Row by row", "s-grow")
@@ -161,7 +161,7 @@ class Rows:
                 "outlined dense"
             )
             self._sort.on_value_change(self._changed)
-        self._inspector = AnswerInspector(address, (evaluation,))
+        self._inspector = AnswerInspector(address, {entry.id: entry.model})
         self._box = tag("div", "s-column")
         self._more = button("Show more", self._further)
         self._last: str | None = None
