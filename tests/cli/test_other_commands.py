@@ -61,7 +61,7 @@ def test_a_preset_is_printed_as_a_file_to_start_from(strop: Strop) -> None:
     assert [preset["name"] for preset in listed][:2] == ["exact_match", "number_match"]
     assert strop("presets", "exact_match").stdout == listed[0]["source"]
     unknown = strop("presets", "nope")
-    assert (unknown.returncode, "there are exact_match" in unknown.stderr) == (1, True)
+    assert (unknown.returncode, "expected one of exact_match" in unknown.stderr) == (1, True)
 
 
 def test_pulling_a_folder_prints_it(strop: Strop) -> None:

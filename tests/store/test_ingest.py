@@ -522,7 +522,7 @@ def test_another_rollout_at_the_same_place_is_not_shown(
     run.write_rollouts(1, [rollout_line(1, "row-2")])
     with database.read() as connection:
         (found,) = queries.rollouts_page(connection, name)
-        with pytest.raises(RunError, match="was written anew"):
+        with pytest.raises(RunError, match="was rewritten"):
             queries.whole_rollout(connection, tmp_path, found["id"])
 
 

@@ -1,7 +1,7 @@
-"""A policy: a causal language model with its tokenizer, run through strop's attention.
+"""A policy: a causal language model with its tokenizer, run with strop's attention.
 
-Knows how to turn token ids into hidden states and logits, and which models it cannot run.
-Knows nothing about rewards, losses or files other than weights.
+Computes hidden states and logits from token ids and detects unsupported models. Independent of rewards, losses and
+all files except weights.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ class Policy:
     model: PreTrainedModel | PeftModel
     tokenizer: PreTrainedTokenizerBase
     name: str
-    """What the user called it."""
+    """Name given by the user."""
     source: str
-    """Folder or hub id that its frozen weights came from."""
+    """Folder or Hugging Face id of its frozen weights."""
     recompute: bool = False
-    """Compute activations again in the backward pass, to save memory."""
+    """Recompute activations in the backward pass to save memory."""
     frozen: FrozenWeights = field(default_factory=FrozenWeights)
     """Matrices of the frozen weights, also for the policies that share them: see `attach`."""
     version: int = 0
-    """Version of the weights that are sampled from: 0 before training, then as the learner publishes them."""
+    """Version of the weights used for sampling: 0 before training, then as published by the learner."""
 
     @property
     def base(self) -> PreTrainedModel:
-        """The transformers model, adapters included where there are any."""
+        """The transformers model, including adapters."""
         return self.model.get_base_model() if isinstance(self.model, PeftModel) else self.model
 
     @property
@@ -67,7 +67,7 @@ class Policy:
 
     @property
     def max_length(self) -> int | None:
-        """Positions that the model was made for; None where the configuration names no limit."""
+        """Context length; None if the configuration has no limit."""
         config = self.base.config
         rope = getattr(config, "rope_parameters", None) or {}
         if rope.get("rope_type") == "longrope":
@@ -92,7 +92,7 @@ class Policy:
         return self._packed_head.product(hidden)
 
     def refresh(self) -> None:
-        """Forget what was derived from the weights, once training has changed them."""
+        """Drop values derived from the weights, after training has changed them."""
         self._body.refresh()
         if self.head.requires_grad:
             self.__dict__.pop("_packed_head", None)
@@ -107,7 +107,7 @@ class Policy:
 
 
 def pick_device(wanted: str) -> torch.device:
-    """`auto`, `cpu` or `cuda`; ModelError when a GPU is asked for and there is none."""
+    """Resolve `auto`, `cpu` or `cuda`. Raises ModelError if a GPU is requested but not available."""
     available = torch.cuda.is_available()
     if wanted == "cuda" and not available:
         raise ModelError('device = "cuda", but torch sees no GPU; use "auto" or "cpu"', param="device")
@@ -130,9 +130,9 @@ def cast_parameters(model: nn.Module, dtype: torch.dtype) -> None:
 
 
 def load_policy(source: str, name: str, device: torch.device, dtype: torch.dtype) -> Policy:
-    """Load a folder, of full weights or of an adapter, for use with strop's attention.
+    """Load a folder with full weights or an adapter, for use with strop's attention.
 
-    Raises ModelError where it cannot be loaded, or does what strop's attention cannot.
+    Raises ModelError if it cannot be loaded or is not supported by strop's attention.
     """
     try:
         if Path(source, "adapter_config.json").is_file():
@@ -157,7 +157,7 @@ def attach(base: Policy, source: str, name: str) -> Policy:
     """A policy that is `base` with the adapter in the folder `source`.
 
     The weights of the base exist once, in memory too; `base` itself goes on without the adapter.
-    Raises ModelError where the adapter cannot be loaded, or does what strop cannot.
+    Raises ModelError if the adapter cannot be loaded or is not supported.
     """
     tensors = [*base.base.parameters(), *base.base.buffers()]
     shell = copy.deepcopy(base.base, {id(tensor): tensor for tensor in tensors})  # modules of its own
@@ -175,7 +175,7 @@ def attach(base: Policy, source: str, name: str) -> Policy:
 
 @torch.inference_mode()
 def check_support(policy: Policy, frozen: FrozenWeights | None = None) -> None:
-    """Run a few tokens and see that the model does what strop assumes of it.
+    """Run a few tokens to verify that the model matches strop's assumptions.
 
     `frozen` has the matrices of a base that is shared: they are not made anew for the trial.
     Raises ModelError naming what it does otherwise: attention of another kind, or an output

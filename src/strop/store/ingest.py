@@ -73,7 +73,7 @@ class Ingester:
         run = RunDir.open(path.resolve())
         stored = self._data.stored(run.path)
         if not stored.isprintable():
-            raise RunError(f"{stored!r}: the name of the folder is no plain text; rename it")
+            raise RunError(f"{stored!r}: the folder name is not valid Unicode; rename it")
         name = ids.run_id(stored)
         facts = read_config_facts(run)
         new = {"id": name, "path": stored, "state": "starting", "updated_at": facts["created_at"], **facts}

@@ -18,7 +18,7 @@ import strop
 from strop.config import RunConfig
 from strop.data.order import DataOrder
 from strop.errors import ConfigError, StropError
-from strop.evals.run import evaluate
+from strop.evals.run import evaluate, validation_metrics
 from strop.policy.chat import ChatTemplate
 from strop.policy.completer import LocalCompleter
 from strop.policy.engine import Engine
@@ -90,7 +90,7 @@ async def _train(run: RunDir, should_stop: Callable[[], bool]) -> Ending:
                 scorer=scorer,
                 recorders=_open_recorders(run, config, stack),
                 checkpoints=checkpoints,
-                validate=_validation(config, data, player, scorer),
+                validate=_validation(run, config, data, player, scorer),
                 prompts_dropped=data.dropped,
                 on_phase=lambda step, phase: run.set_status(RunState.RUNNING, phase=phase),
             )
@@ -126,12 +126,20 @@ def _open_recorders(run: RunDir, config: RunConfig, stack: ExitStack) -> list[Re
     return recorders
 
 
-def _validation(config: RunConfig, data: RunData, player: Player, scorer: Scorer) -> Validate | None:
+def _validation(run: RunDir, config: RunConfig, data: RunData, player: Player, scorer: Scorer) -> Validate | None:
     if not data.validation:
         return None
 
     async def validate() -> dict[str, float]:
-        return (await evaluate(data.validation, config, player, scorer)).metrics
+        groups = (await evaluate(data.validation, config, player, scorer)).groups
+        metrics = validation_metrics(groups, config)
+        if "reward" not in metrics:
+            failures = [group.failure.message for group in groups if group.failure]
+            run.log(
+                f"no validation reward: {len(failures)} of {len(groups)} rows could not be scored, more than "
+                f"train.max_failed_groups allows; the first: {failures[0]}"
+            )
+        return metrics
 
     return validate
 
