@@ -9,7 +9,7 @@ agree with transformers on a few tokens; otherwise `ModuleBody`, which calls tra
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -28,6 +28,10 @@ from strop.policy.linear import FrozenWeights, SharedInput
 # Largest relative difference, in the median over positions, by which two forms of a model still
 # agree. Rounding alone makes about 0.02 in bf16 and 1e-6 in fp32.
 TOLERANCE = {torch.bfloat16: 0.1, torch.float16: 0.02, torch.float32: 1e-3}
+
+# The same for the queries and keys of one layer. Over a few tokens attention adds little to the
+# hidden states: there, a layer that rotates nothing would pass as one that does.
+_ATTENTION_TOLERANCE = {torch.bfloat16: 0.3, torch.float16: 0.06, torch.float32: 3e-3}
 
 
 class Body(Protocol):
@@ -84,9 +88,12 @@ class Probe(PackedLayout):
         super().__init__([length], (), (), device)
         self.positions = self.positions + max(positions - length, 0)
         self.layers: dict[int, LayerFacts] = {}
+        self.asked: dict[int, tuple[Tensor, Tensor]] = {}
+        """Query and key of each layer."""
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None) -> Tensor:
         self.layers[layer] = LayerFacts(scale, window)
+        self.asked[layer] = query, key
         return super().attend(layer, query, key, value, scale, window)
 
 
@@ -199,16 +206,26 @@ def build_body(model: PreTrainedModel, name: str, recompute: bool = False, froze
     plain = ModuleBody(model)
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(model.config.vocab_size, (1, 16), generator=generator).to(model.device)
-    probe = Probe(ids.shape[1], getattr(model.config, "max_position_embeddings", None) or 0, model.device)
+    positions = getattr(model.config, "max_position_embeddings", None) or 0
+    probe = Probe(ids.shape[1], positions, model.device)
     expected = plain.hidden(ids, probe)
     _check_layers(model, probe, name)
+    again = Probe(ids.shape[1], positions, model.device)
     try:
         fused = FusedBody(model, probe.layers, recompute, frozen or FrozenWeights())
-        found = fused.hidden(ids, probe)
+        found = fused.hidden(ids, again)
     except (AttributeError, TypeError, RuntimeError):
         return ModuleBody(model, recompute)
-    agrees = found.shape == expected.shape and relative_difference(found, expected) < TOLERANCE[expected.dtype]
+    agrees = _close(found, expected, TOLERANCE) and all(
+        _close(one, other, _ATTENTION_TOLERANCE)
+        for layer, asked in probe.asked.items()
+        for one, other in zip(again.asked[layer], asked, strict=True)
+    )
     return fused if agrees else ModuleBody(model, recompute)
+
+
+def _close(found: Tensor, expected: Tensor, tolerance: Mapping[torch.dtype, float]) -> bool:
+    return found.shape == expected.shape and relative_difference(found, expected) < tolerance[expected.dtype]
 
 
 def _check_layers(model: PreTrainedModel, probe: Probe, name: str) -> None:
