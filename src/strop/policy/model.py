@@ -226,7 +226,7 @@ _TRIAL = 8
 
 
 def _trial_ids(base: PreTrainedModel) -> Tensor:
-    return torch.arange(_TRIAL, device=base.device)[None] % base.config.vocab_size
+    return torch.arange(_TRIAL, device=base.device)[None] % base.config.vocab_size  # type: ignore[no-any-return]
 
 
 def _packed_and_decoded(body: Body, head: nn.Linear, base: PreTrainedModel) -> tuple[Tensor, Tensor]:
