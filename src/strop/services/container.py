@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from strop.jobs.evaluations import EvaluationQueue
 from strop.jobs.job import JobQueue
+from strop.jobs.short import LengthsQueue, TrialQueue
 from strop.serve.supervisor import EngineProcess
 from strop.services.deployments import Deployments
 from strop.store.datafolder import DataFolder
@@ -41,6 +42,8 @@ class Services:
     files: FileStore
     jobs: JobQueue
     evaluations: EvaluationQueue
+    trials: TrialQueue
+    lengths: LengthsQueue
     ingester: Ingester
     secrets: SecretStore
     keys: KeyStore

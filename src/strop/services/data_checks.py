@@ -91,7 +91,9 @@ def check_dataset(services: Services, dataset_id: str, wanted: Check) -> CheckRe
     if wanted.model is None:
         return report
     try:
-        report.prompts = _prompts(prompt_lengths(path, _model(services, wanted.model), wanted.template), wanted)
+        report.prompts = _prompts(
+            prompt_lengths(services.lengths, path, _model(services, wanted.model), wanted.template), wanted
+        )
     except StropError as error:
         report.prompts_unknown = error.message
     return report
