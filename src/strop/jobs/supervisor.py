@@ -23,7 +23,7 @@ from strop.jobs.work import Limits, Seat, Work
 log = logging.getLogger(__name__)
 
 _DEFAULT_LIMITS = Limits()
-_AT_ONCE = {"training": 1, "evaluation": 1, "validation": 1}
+_AT_ONCE = {"training": 1, "evaluation": 1, "validation": 1, "trial": 2, "lengths": 1}
 
 
 @dataclass(frozen=True)
