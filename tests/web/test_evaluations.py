@@ -145,7 +145,7 @@ def test_every_turn_of_an_answer_is_shown_and_opens_in_the_inspector(
     expect(dialog).to_have_count(0)
     page.wait_for_url(f"**/evaluations/{second}")
 
-    address = f"{server.url}/evaluations/compare?base={first}&other={second}"
+    address = f"{server.url}/evaluations/compare?base={first}&other={second}&sort=line"
     for look in ({}, {"scheme": "dark"}, {"width": 390}):
         again = watched(**look).page
         again.goto(address)
