@@ -296,7 +296,7 @@ def test_a_process_stopped_from_outside_pauses_its_job(server: Server) -> None:
     os.kill(running.pid, signal.SIGTERM)
     paused = server.finish(runner, job)
     assert paused.status is TaskStatus.PAUSED
-    assert "asked to stop from outside" in (paused.reason or "")
+    assert "received SIGTERM from outside" in (paused.reason or "")
 
 
 # Trouble
