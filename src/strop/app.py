@@ -38,9 +38,9 @@ from strop.jobs.job import JobQueue
 from strop.jobs.kind import Tools
 from strop.jobs.kinds import make_kinds
 from strop.jobs.short import LengthsQueue, TrialQueue, purge, sweep
+from strop.jobs.states import Limits
 from strop.jobs.supervisor import Supervisor
 from strop.jobs.task import Task
-from strop.jobs.work import Limits
 from strop.serve.supervisor import EngineProcess
 from strop.services.container import Services, Settings
 from strop.services.deployments import Deployments

@@ -145,7 +145,7 @@ def test_every_turn_of_an_answer_is_shown_and_opens_in_the_inspector(
     expect(dialog).to_have_count(0)
     page.wait_for_url(f"**/evaluations/{second}")
 
-    address = f"{server.url}/evaluations/compare?base={first}&other={second}"
+    address = f"{server.url}/evaluations/compare?base={first}&other={second}&sort=line"
     for look in ({}, {"scheme": "dark"}, {"width": 390}):
         again = watched(**look).page
         again.goto(address)
@@ -160,7 +160,7 @@ def test_what_is_wrong_is_said_at_its_field(page: Page, server: ServerProcess) -
     page.goto(f"{server.url}/evaluate")
     start = page.get_by_role("button", name="Start")
     start.click()
-    expect(page.get_by_text("say which model is asked")).to_be_visible()
+    expect(page.get_by_text("choose a model")).to_be_visible()
     page.get_by_label("Model, checkpoint or deployment").fill("no-such-model")
     start.click()
     expect(page.get_by_text("choose the rows that it answers")).to_be_visible()
