@@ -19,8 +19,10 @@ class LocalSampler:
     every run, however threads are scheduled: that keeps resumed runs bit-equal.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, on_progress: Callable[[Progress], None] | None = None) -> None:
+        """`on_progress` hears in the event loop what each step has brought, before the last call returns."""
         self._engine = engine
+        self._on_progress = on_progress
         self._thread = EngineThread()
         self._pending: list[Ticket] = []
 
@@ -34,10 +36,16 @@ class LocalSampler:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[Completion]] = loop.create_future()
 
-        def report(progress: Progress) -> None:
+        def hear(progress: Progress) -> None:
+            if self._on_progress is not None:
+                self._on_progress(progress)
             if progress.done:
+                _settle(future, ticket, progress.error)
+
+        def report(progress: Progress) -> None:
+            if self._on_progress is not None or progress.done:
                 with suppress(RuntimeError):  # the loop has been closed
-                    loop.call_soon_threadsafe(_settle, future, ticket, progress.error)
+                    loop.call_soon_threadsafe(hear, progress)
 
         ticket = Ticket(self._engine, tuple(prompt_ids), count, params, report)
         self._submit(ticket, loop.call_soon)

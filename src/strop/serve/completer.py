@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from strop.errors import Conflict, ContextOverflow, NotFound, StropError, Unavailable
@@ -14,6 +15,20 @@ from strop.types import Context, Failure, Json, Message, SamplingParams, StopRea
 
 PAUSES_S = (0.5, 1, 2, 4, 8, 16, 30)
 """Waits between tries while the model process is down or its queue is full: it is started again."""
+
+
+@asynccontextmanager
+async def open_deployment(
+    socket: Path, name: str, source: str, template: Mapping[str, Json]
+) -> AsyncIterator[DeployedCompleter]:
+    """The completer of a deployment, with its model loaded: see `DeployedCompleter.load`."""
+    client = EngineClient(socket)
+    try:
+        completer = DeployedCompleter(client, name, source, template)
+        await completer.load()
+        yield completer
+    finally:
+        await client.close()
 
 
 class DeployedCompleter:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from strop.errors import Conflict, NotFound, Unavailable
+from strop.policy.chat import ChatTemplate
 from strop.policy.engine import Engine, Limits
 from strop.policy.engine_thread import EngineThread, Progress, Ticket
 from strop.policy.fetch import Say
@@ -25,7 +26,7 @@ from strop.serve.called import CallText
 from strop.serve.generate import Conversation, Event, GenerateRequest
 from strop.serve.generation import Generation, sampling_params
 from strop.serve.model_cache import Model, ModelCache
-from strop.serve.prompts import call_format, prompt_ids
+from strop.serve.prompts import prompt_ids
 from strop.serve.state import EngineState, ModelState
 from strop.serve.vocabulary import Vocabulary
 
@@ -67,7 +68,7 @@ class _Served:
         policy = self.model.policy
         if not tools:
             return Generation(request, prompt_ids, policy.decode, self.vocabulary)
-        calls = self._calls = self._calls or call_format(policy.tokenizer)
+        calls = self._calls = self._calls or ChatTemplate(policy.tokenizer, self.name, {}).tool_calls
         special = self.vocabulary.special
         return Generation(
             request,

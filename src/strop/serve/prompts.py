@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
 from strop.errors import DataError, InvalidRequest
 from strop.policy.chat import ChatTemplate
-from strop.policy.tool_calls import ToolCallFormat, find_format
 from strop.serve.generate import Conversation, GenerateRequest
 
 # Arguments of the call that renders a template: no options of a template itself.
@@ -45,14 +43,3 @@ def _rendered(prompt: Conversation, model: str, tokenizer: PreTrainedTokenizerBa
         return chat.ids_of(prompt.messages, prompt.tools, "messages")
     except DataError as error:
         raise InvalidRequest(error.message, param="messages") from error
-
-
-def call_format(tokenizer: PreTrainedTokenizerBase) -> ToolCallFormat:
-    """How a model writes tool calls, found from its chat template."""
-
-    def render(messages: list[dict[str, Any]], tools: list[dict[str, Any]], begin_answer: bool) -> str:
-        return str(
-            tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=begin_answer, tokenize=False)
-        )
-
-    return find_format(render)

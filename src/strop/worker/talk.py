@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from strop.policy.chat import ChatTemplate
 from strop.policy.completer import LocalCompleter
 from strop.policy.engine import Engine
+from strop.policy.engine_thread import Progress
 from strop.policy.fetch import Say
+from strop.policy.sampler import LocalSampler
 from strop.rollout import Player, run_episodes
 from strop.types import Completion, Context, Message, Rollout, Row, SamplingParams, Turn
 from strop.worker.models import load_model
@@ -61,18 +63,21 @@ class _StreamingSampler:
     """A `Sampler` of one completion at a time that shows its text as it grows."""
 
     def __init__(self, engine: Engine, text: Callable[[Sequence[int]], str], show: Callable[[str], None]) -> None:
-        self._engine = engine
+        self._sampler = LocalSampler(engine, self._grow)
         self._text = text
         self._show = show
+        self._ids: list[int] = []
+        self._shown = ""
 
     async def sample(self, prompt_ids: Sequence[int], count: int, params: SamplingParams) -> list[Completion]:
-        request = self._engine.submit(prompt_ids, count, params)
-        shown = ""
-        while not request.done:
-            self._engine.step()
-            text = self._text(request.ids[0])
-            if request.done or not text.endswith("\ufffd"):  # else a character that is not complete yet
-                self._show(text[len(shown) :])
-                shown = text
+        self._ids, self._shown = [], ""
+        completions = await self._sampler.sample(prompt_ids, count, params)
         self._show("\n")
-        return [completion for completion in request.completions if completion is not None]
+        return completions
+
+    def _grow(self, progress: Progress) -> None:
+        self._ids += [drawn.id for drawn in progress.drawn]
+        text = self._text(self._ids)
+        if progress.done or not text.endswith("\ufffd"):  # else a character that is not complete yet
+            self._show(text[len(self._shown) :])
+            self._shown = text

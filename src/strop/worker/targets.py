@@ -18,8 +18,6 @@ from strop.policy.completer import LocalCompleter
 from strop.policy.engine import Engine
 from strop.policy.sampler import LocalSampler
 from strop.rollout import Player
-from strop.serve.client import EngineClient
-from strop.serve.completer import DeployedCompleter
 from strop.types import Completer, Row
 from strop.worker.data import fitting
 from strop.worker.models import load_model
@@ -68,13 +66,10 @@ async def _remote(target: Target, config: RunConfig, guarded: bool) -> AsyncIter
 
 @asynccontextmanager
 async def _deployment(target: Target, config: RunConfig, guarded: bool) -> AsyncIterator[Completer]:
-    engine = EngineClient(Path(target.socket or ""))
-    try:
-        completer = DeployedCompleter(engine, target.name or "", target.source, config.sampling.template)
-        await completer.load()
+    deployed = importlib.import_module("strop.serve.completer")  # packages of a server, which there is then
+    socket, template = Path(target.socket or ""), config.sampling.template
+    async with deployed.open_deployment(socket, target.name or "", target.source, template) as completer:
         yield completer
-    finally:
-        await engine.close()
 
 
 COMPLETERS: dict[str, Callable[[Target, RunConfig, bool], AbstractAsyncContextManager[Completer]]] = {
