@@ -9,13 +9,13 @@ from typing import Any
 
 from openai import OpenAI
 
+import stored_tasks
 from run_folders import new_run
 from strop.api.services import Services
 from strop.jobs.job import Job
-from strop.jobs.states import JobStatus
+from strop.jobs.task import TaskStatus
 from strop.store.checkpoints import CheckpointStore
 from strop.store.rundir import RunDir, RunState
-from strop.store.tables import jobs
 
 GRADER = {
     "type": "string_check",
@@ -66,7 +66,7 @@ def train(services: Services, job_id: str, steps: Sequence[int], total: int = 10
         run.append_metrics(step, {"reward": step / 10, "loss": 0.5, "response_length": 4.0, **times})
         CheckpointStore(run.checkpoints, run.checkpoint_status_file, keep=9).save(step, {}, _adapter)
     run.set_status(RunState.RUNNING, step=steps[-1], total_steps=total)
-    become(services, job_id, JobStatus.RUNNING, run_id=services.ingester.import_run(path))
+    become(services, job_id, TaskStatus.RUNNING, run_id=services.ingester.import_run(path))
     return run
 
 
@@ -74,8 +74,7 @@ def _adapter(folder: Path) -> None:
     (folder / "adapter_config.json").write_text("{}")
 
 
-def become(services: Services, job_id: str, status: JobStatus, **values: Any) -> Job:
+def become(services: Services, job_id: str, status: TaskStatus, **values: Any) -> Job:
     """Bring a job into a status that a runner would."""
-    with services.database.write() as connection:
-        connection.execute(jobs.update().where(jobs.c.id == job_id).values(status=status, **values))
+    stored_tasks.become(services.database, job_id, status=status, **values)
     return services.jobs.get(job_id)

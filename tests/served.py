@@ -18,7 +18,7 @@ from strop.api.deployments import Deployments
 from strop.api.services import Services, Settings
 from strop.data.rows import count_rows
 from strop.jobs.evaluations import EvaluationQueue
-from strop.jobs.queue import JobQueue
+from strop.jobs.job import JobQueue
 from strop.serve.supervisor import EngineProcess
 from strop.store.datafolder import DataFolder
 from strop.store.db import open_database

@@ -115,7 +115,7 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
         ({"port": 70000}, "--port 70000: no such port; ports go from 1 to 65535"),
         ({"host": "no.such.host.invalid"}, "--host no.such.host.invalid lets other machines in, and there is no key"),
         ({"host": "127.0.0.1:80"}, "--host 127.0.0.1:80 lets other machines in, and there is no key"),
-        ({"host": "0.0.0.0"}, "make one first: strop keys create NAME"),
+        ({"host": "0.0.0.0"}, "create one first: strop keys create NAME"),
         ({"database_url": "sqlite:////nowhere/strop.db"}, "unable to open database file"),
         ({"database_url": "nonsense"}, "invalid database URL; expected postgresql://"),
         ({"database_url": "mysql://user:rosebud@host/x"}, "only SQLite and PostgreSQL are supported"),

@@ -237,7 +237,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_that_exists(change: Any, key
 
 def test_an_unknown_key_without_a_likeness_is_refused_with_all_that_exist() -> None:
     assert refusal(eval={"xyzzy": 1}).message == (
-        "configuration: eval.xyzzy: unknown key; known keys: samples, temperature, pass_threshold"
+        "configuration: eval.xyzzy: unknown key; expected one of samples, temperature, pass_threshold"
     )
 
 

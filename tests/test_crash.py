@@ -378,8 +378,8 @@ def test_a_checkpoint_that_does_not_fit_fails_the_run_and_harms_no_other(
     before = {path.name for path in run.checkpoints.iterdir()}
     assert start(run, largest_file=400_000).wait(PATIENCE_S) == 1
     assert state(run) == "failed"
-    assert re.search(r"step-000006 cannot be written, \d+ MiB are free there: ", run.status()["message"])
-    assert run.status()["message"].endswith(f"Mend that, then go on with: strop resume {run.path}")
+    assert re.search(r"cannot write \S*step-000006 \(\d+ MiB free\): ", run.status()["message"])
+    assert run.status()["message"].endswith(f"Fix this, then resume with: strop resume {run.path}")
     assert run.status()["code"] == "disk_full"
     assert {path.name for path in run.checkpoints.iterdir()} == before
     assert finish(run) == 0

@@ -34,11 +34,13 @@ from strop.api.readiness import Readiness
 from strop.api.services import Services, Settings
 from strop.data.rows import count_rows
 from strop.errors import ServerError
-from strop.jobs.evaluating import EvaluationRunner
 from strop.jobs.evaluations import EvaluationQueue
-from strop.jobs.launcher import LocalLauncher
-from strop.jobs.queue import JobQueue
-from strop.jobs.runner import Runner
+from strop.jobs.job import JobQueue
+from strop.jobs.kind import Tools
+from strop.jobs.kinds import make_kinds
+from strop.jobs.supervisor import Supervisor
+from strop.jobs.task import Task
+from strop.jobs.work import Limits
 from strop.serve.supervisor import EngineProcess
 from strop.store.datafolder import DataFolder
 from strop.store.db import Database, open_database
@@ -74,6 +76,8 @@ class Options:
     """GiB that all deployments may take; by default most of what the device has."""
     idle_minutes: float = 30.0
     """After so long without a request a deployment is unloaded; 0 means never."""
+    stalled_minutes: float = 30.0
+    """A process of a task that writes nothing for so long is ended and started again; 0 means never."""
 
     @property
     def engine_options(self) -> list[str]:
@@ -232,16 +236,16 @@ def _cookie_key(folder: DataFolder) -> str:
 
 def _workers(services: Services, options: Options, readiness: Readiness) -> Iterator[_Worker]:
     results = ResultFiles(services.database, services.folder, services.files)
-    yield Runner(
-        services.jobs,
-        services.ingester,
-        LocalLauncher(),
-        services.secrets,
-        services.folder,
-        options.concurrency,
-        on_finished=results.of,
-    )
-    yield EvaluationRunner(services.evaluations, services.secrets, ready=readiness)
+
+    def finished(task: Task) -> None:
+        if task.kind == "training":
+            results.of(services.jobs.get(task.id))
+
+    services.evaluations.sweep()
+    tools = Tools(services.database, services.folder, services.secrets, services.ingester, readiness)
+    limits = Limits(stalled_s=options.stalled_minutes * 60)
+    at_once = {"training": options.concurrency}
+    yield Supervisor(tools, make_kinds(tools), at_once, limits, on_finished=finished)
     yield _Upkeep(services)
 
 
@@ -249,8 +253,8 @@ def _refuse_open_door(services: Services, options: Options) -> None:
     """A server that others reach, and no key to tell friend from foe."""
     if not options.loopback and not services.keys.any():
         raise ServerError(
-            f"--host {options.host} lets other machines in, and there is no key that they could show; "
-            "make one first: strop keys create NAME"
+            f"--host {options.host} is reachable from other machines, but there is no API key yet; create one first: "
+            "strop keys create NAME"
         )
 
 

@@ -514,7 +514,9 @@ def _explain_one(fault: Any) -> tuple[str, str]:
     key = ".".join(str(part) for part in location)
     if fault["type"] == "extra_forbidden":
         nearest = difflib.get_close_matches(str(location[-1]), _known_keys(location[:-1]), n=1, cutoff=0.5)
-        hint = f"did you mean {nearest[0]!r}?" if nearest else f"known keys: {', '.join(_known_keys(location[:-1]))}"
+        hint = (
+            f"did you mean {nearest[0]!r}?" if nearest else f"expected one of {', '.join(_known_keys(location[:-1]))}"
+        )
         return key, f"unknown key; {hint}"
     if fault["type"] == "missing":
         return key, "missing"

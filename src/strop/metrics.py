@@ -21,7 +21,7 @@ def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
         **_rewards(scored),
         **_components(scored),
         **_lengths(groups),
-        **_failures(groups),
+        **failure_metrics(groups),
     }
 
 
@@ -89,7 +89,8 @@ def _entropy(rollouts: Sequence[Rollout]) -> dict[str, float]:
     return {"entropy": sum(entropy * length for entropy, length in known) / max(sum(n for _, n in known), 1)}
 
 
-def _failures(groups: Sequence[Group]) -> dict[str, float]:
+def failure_metrics(groups: Sequence[Group]) -> dict[str, float]:
+    """How many rollouts could not be scored, and why."""
     causes = Counter(rollout.failure.cause for group in groups for rollout in group.rollouts if rollout.failure)
     return {"rollouts_errored": float(causes.total()), **{f"failures/{cause}": n for cause, n in causes.items()}}
 

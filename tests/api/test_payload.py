@@ -32,7 +32,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
         (b'{"name": NaN}', "invalid character"),
         (b'{"name": -Infinity}', "invalid character"),
         (b'{"name": 1e999}', "out of range"),
-        (rb'{"name": "\ud800"}', "the body is no valid JSON"),
+        (rb'{"name": "\ud800"}', "the body is not valid JSON"),
         (b'{"name": "\xff"}', "Invalid UTF-8"),
         (b"\xef\xbb\xbf{}", "invalid character"),
         ('{"name": "a"}'.encode("utf-16"), "invalid character"),

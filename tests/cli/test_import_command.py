@@ -66,7 +66,7 @@ def test_what_cannot_be_imported_is_one_line(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nowhere"):
         refused = strop("runs", "import", path, "--data-dir", tmp_path / "data")
         assert refused.returncode == 1
-        assert refused.stderr.strip() == f"error {path} is no run folder: it has no config.toml"
+        assert refused.stderr.strip() == f"error {path} is not a run folder: it has no config.toml"
 
 
 def test_a_folder_held_by_something_that_does_not_answer_is_said(tmp_path: Path) -> None:

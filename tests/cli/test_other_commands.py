@@ -61,7 +61,7 @@ def test_a_preset_is_printed_as_a_file_to_start_from(strop: Strop) -> None:
     assert [preset["name"] for preset in listed][:2] == ["exact_match", "number_match"]
     assert strop("presets", "exact_match").stdout == listed[0]["source"]
     unknown = strop("presets", "nope")
-    assert (unknown.returncode, "there are exact_match" in unknown.stderr) == (1, True)
+    assert (unknown.returncode, "expected one of exact_match" in unknown.stderr) == (1, True)
 
 
 def test_pulling_a_folder_prints_it(strop: Strop) -> None:
@@ -158,7 +158,7 @@ def test_eval_without_the_key_that_was_named_says_so(strop: Strop) -> None:
     arguments = ("--data", "held_out.jsonl", "--rewards", "config.toml", "--api-key-env", "NO_SUCH_KEY")
     done = strop("eval", "outside@http://127.0.0.1:9/v1", *arguments)
     assert done.returncode == 1
-    assert "the variable NO_SUCH_KEY is not set" in done.stderr
+    assert "the environment variable NO_SUCH_KEY is not set" in done.stderr
 
 
 def test_eval_with_a_broken_reward_fails(strop: Strop, project: Path) -> None:

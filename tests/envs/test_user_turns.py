@@ -45,5 +45,5 @@ def test_user_turns_that_are_no_texts_are_refused_with_their_line(turns: Any) ->
 
 
 def test_an_unknown_environment_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match="no environment 'chess'; known are single_turn, user_turns"):
+    with pytest.raises(ConfigError, match="no environment 'chess'; expected one of single_turn, user_turns"):
         open_environment(EnvironmentConfig(name="chess"))

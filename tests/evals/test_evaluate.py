@@ -15,7 +15,7 @@ from fake_completers import FakeCompleter, single_turn
 from models import tiny_policy
 from strop.config import EvalConfig, RunConfig
 from strop.envs.single_turn import SingleTurn
-from strop.evals.run import Evaluation, evaluate
+from strop.evals.run import Evaluation, evaluate, validation_metrics
 from strop.policy.chat import ChatTemplate
 from strop.policy.completer import LocalCompleter
 from strop.policy.engine import Engine
@@ -64,6 +64,15 @@ def test_metrics_are_those_of_training_with_pass_at_k() -> None:
     assert found.metrics["max_reward"] == 1.0
     assert found.metrics["reward/score"] == 0.5
     assert (found.metrics["pass@1"], found.metrics["pass@2"]) == (0.5, 1.0)
+
+
+@pytest.mark.parametrize(("allowed", "has_reward"), [(0.25, False), (0.34, True)])
+def test_a_validation_that_mostly_failed_has_no_reward(allowed: float, has_reward: bool) -> None:
+    base = settings()
+    made = base.model_copy(update={"train": base.train.model_copy(update={"max_failed_groups": allowed})})
+    found = validation_metrics(evaluated(FakeCompleter(), made, rows=3).groups, made)
+    assert ("reward" in found, "pass@1" in found) == (has_reward, has_reward)
+    assert (found["rollouts_errored"], found["failures/timeout"]) == (1, 1)
 
 
 def test_rows_that_cannot_be_scored_are_counted_and_in_no_mean() -> None:

@@ -64,7 +64,7 @@ def test_variables_are_those_of_rewards_and_of_the_endpoint() -> None:
         ({"config": {}}, "rewards: Tuple should have at least 1 item"),
         ({"model": {"kind": "magic", "source": "x"}}, r"model\.kind: Input should be"),
         ({"model": {"kind": "deployment", "source": "x"}}, "a deployment needs its name"),
-        ({"model": {"kind": "remote", "source": "x"}}, "base_url None is no address"),
+        ({"model": {"kind": "remote", "source": "x"}}, "base_url None is not a base URL"),
     ],
 )
 def test_a_document_that_cannot_be_evaluated_is_refused_by_key(changes: dict[str, Any], message: str) -> None:
@@ -97,10 +97,10 @@ def test_everything_else_is_a_model_of_this_machine(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("m@https://user:secret@host/v1", "must hold no password"),
+        ("m@https://user:secret@host/v1", "must not contain a password"),
         ("m@https://host/v1?key=1", "leave out"),
-        ("m@https://:8000/v1", "is no address"),
-        ("m@http://host:99999/v1", "is no address"),
+        ("m@https://:8000/v1", "is not a base URL"),
+        ("m@http://host:99999/v1", "is not a base URL"),
     ],
 )
 def test_an_address_that_cannot_work_is_refused(text: str, message: str) -> None:

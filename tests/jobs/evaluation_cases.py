@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from job_cases import FixedSecrets, until
+from job_cases import FixedSecrets, NoIngester, until
 
-from strop.jobs.evaluating import EvaluationRunner
+from strop.jobs.evaluating import Evaluating
 from strop.jobs.evaluations import Evaluation, EvaluationQueue, NewEvaluation
+from strop.jobs.kind import Tools
 from strop.jobs.launcher import LocalLauncher, Process
-from strop.jobs.tools import Limits
+from strop.jobs.supervisor import Supervisor
+from strop.jobs.work import Limits
+from strop.store.datafolder import DataFolder
 
 QUICK = Limits(backoff_s=0.01, grace_s=0.2, interval_s=0.01)
 
@@ -68,12 +71,23 @@ def plan(folder: Path, rows: int = 4, ends: list[dict[str, Any]] | None = None) 
     return [sys.executable, str(Path(__file__).with_name("evaluator.py")), str(file)]
 
 
+def supervisor(
+    queue: EvaluationQueue,
+    folder: DataFolder,
+    command: list[str],
+    secrets: dict[str, str] | None = None,
+    ready: Callable[[str], bool] = lambda name: True,
+    **options: Any,
+) -> Supervisor:
+    """What runs the evaluations of a queue."""
+    tools = Tools(queue.database, folder, FixedSecrets(secrets), NoIngester(), ready)
+    return Supervisor(tools, {"evaluation": Evaluating(tools, ReapingLauncher(command))}, limits=QUICK, **options)
+
+
 @contextmanager
-def running(
-    queue: EvaluationQueue, command: list[str], secrets: dict[str, str] | None = None, **options: Any
-) -> Iterator[EvaluationRunner]:
-    """A runner at work in its thread."""
-    runner = EvaluationRunner(queue, FixedSecrets(secrets), ReapingLauncher(command), limits=QUICK, **options)
+def running(queue: EvaluationQueue, folder: DataFolder, command: list[str], **options: Any) -> Iterator[Supervisor]:
+    """A supervisor at work in its thread."""
+    runner = supervisor(queue, folder, command, **options)
     runner.start()
     try:
         yield runner
@@ -86,7 +100,7 @@ def ended(queue: EvaluationQueue, evaluation: Evaluation) -> Evaluation:
 
     def look() -> Evaluation | None:
         found = queue.get(evaluation.id)
-        return found if found.status.finished and found.pid is None else None
+        return found if found.status.finished and found.pid is None and not found.requested else None
 
     found: Evaluation = until(look)
     return found

@@ -28,7 +28,7 @@ def main(plan_file: Path, path: Path) -> int:
     signal.signal(signal.SIGTERM, want_stop)
     plan = json.loads(plan_file.read_text())
     folder = EvaluationDir.open(path)
-    with folder.lock():
+    with folder.lock(int(sys.argv[4]) if len(sys.argv) > 4 else None):
         append_line(path / "launches", json_line({"pid": os.getpid(), "secret": os.environ.get("SOME_TOKEN")}))
         number = len((path / "launches").read_text().splitlines())
         ends = plan.get("ends", [])

@@ -11,9 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from strop.config import DataConfig, RunConfig, parse_config
-from strop.jobs.job import NewJob
+from strop.config import RunConfig, parse_config
+from strop.jobs.checking import Checking
+from strop.jobs.job import JobQueue, NewJob
+from strop.jobs.kind import Kind, RunIngester, Tools
+from strop.jobs.launcher import Launcher, Process
+from strop.jobs.supervisor import Supervisor
+from strop.jobs.training import Training
 from strop.store.datafolder import DataFolder
+from strop.store.files import write_json
 
 
 def config(**train: Any) -> RunConfig:
@@ -74,18 +80,44 @@ class FixedSecrets:
         return {name: self._values[name] for name in names}
 
 
-class NoCheck:
-    """Finds nothing wrong with any file, at once."""
+class CheckedAtOnce:
+    """A launcher of checks that find nothing wrong with any file, and need no process."""
 
-    def __init__(self, data: DataConfig, env: Mapping[str, str]) -> None:
-        pass
+    def launch(self, folder: Path, env: Mapping[str, str], token: int) -> Process:
+        """Leave a result; the process is over."""
+        write_json(folder / "result.json", {"training": 0, "validation": 0})
+        return Process(0, 0.0)
 
-    def result(self) -> dict[str, int]:
-        """Nothing was counted."""
-        return {}
+    def find(self, folder: Path, known: Process | None = None) -> Process | None:
+        """None lives."""
+        return None
 
-    def close(self) -> None:
-        """Nothing is held."""
+    def poll(self, process: Process) -> int | None:
+        """It has ended well."""
+        return 0
+
+    def stop(self, process: Process, now: bool) -> None:
+        """It has ended."""
+
+
+def supervisor(
+    queue: JobQueue,
+    folder: DataFolder,
+    launcher: Launcher,
+    *,
+    ingester: RunIngester | None = None,
+    secrets: dict[str, str] | None = None,
+    check: Launcher | None = None,
+    concurrency: int = 1,
+    **options: Any,
+) -> Supervisor:
+    """What runs the jobs of a queue; files are not read unless `check` does it."""
+    tools = Tools(queue.database, folder, FixedSecrets(secrets), ingester or NoIngester())
+    kinds: dict[str, Kind] = {
+        "training": Training(tools, launcher),
+        "validation": Checking(tools, check or CheckedAtOnce()),
+    }
+    return Supervisor(tools, kinds, {"training": concurrency}, clock=queue.clock, **options)
 
 
 def make_inputs(folder: DataFolder, rows: int = 4) -> None:

@@ -18,13 +18,12 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from job_cases import FixedSecrets, NoIngester, new_job
+from job_cases import NoIngester, new_job, supervisor
 
+from strop.jobs.job import JobQueue
 from strop.jobs.launcher import LocalLauncher, Process
 from strop.jobs.process import TRAIN
-from strop.jobs.queue import JobQueue
-from strop.jobs.runner import Runner
-from strop.jobs.tools import Limits
+from strop.jobs.work import Limits
 from strop.store.datafolder import DataFolder
 from strop.store.db import open_database
 
@@ -79,7 +78,7 @@ def answer(queue: JobQueue, words: list[str]) -> str:
         case ["create"]:
             return queue.create(new_job()).id
         case ["want", job_id, ("pause" | "cancel") as wanted]:
-            return queue.want(job_id, wanted).status
+            return queue.request(job_id, wanted).status
         case ["resume", job_id]:
             return queue.resume(job_id).status
     raise ValueError(words)
@@ -93,7 +92,7 @@ def main(data: Path, settings: dict[str, object]) -> None:
         database = open_database(settings.get("url"), folder.path)  # type: ignore[arg-type]
         queue = JobQueue(database)
         launcher = Launcher(settings.get("command") or list(TRAIN), death)  # type: ignore[arg-type]
-        runner = Runner(queue, Ingester(death), launcher, FixedSecrets(), folder, limits=LIMITS)
+        runner = supervisor(queue, folder, launcher, ingester=Ingester(death), limits=LIMITS)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         runner.start()
         print("ready", flush=True)

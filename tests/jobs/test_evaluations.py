@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from evaluation_cases import new_evaluation
 
+import stored_tasks
 from strop.errors import Conflict, NotFound
-from strop.jobs.evaluations import EvaluationQueue, EvaluationStatus, change
+from strop.jobs.evaluations import EvaluationQueue
+from strop.jobs.task import TaskStatus
 from strop.store.datafolder import DataFolder
 from strop.store.db import Database
 
@@ -34,7 +36,7 @@ def test_lists_are_newest_first_and_go_on_behind_an_id(queue: EvaluationQueue) -
     assert [found.name for found in queue.list()] == ["2", "1", "0"]
     assert [found.name for found in queue.list(limit=1, after=made[2].id)] == ["1"]
     queue.cancel(made[1].id)
-    assert [found.name for found in queue.list(status=[EvaluationStatus.QUEUED])] == ["2", "0"]
+    assert [found.name for found in queue.list(status=[TaskStatus.QUEUED])] == ["2", "0"]
 
 
 def test_the_oldest_is_next_and_others_know_their_place(queue: EvaluationQueue) -> None:
@@ -46,10 +48,9 @@ def test_the_oldest_is_next_and_others_know_their_place(queue: EvaluationQueue) 
 
 def test_cancelling_twice_is_no_fault_but_what_has_ended_stays(queue: EvaluationQueue) -> None:
     made = queue.create(new_evaluation())
-    assert queue.cancel(made.id).status is EvaluationStatus.CANCELLED
+    assert queue.cancel(made.id).status is TaskStatus.CANCELLED
     assert queue.cancel(made.id).finished_at is not None
-    with queue.database.write() as connection:
-        change(connection, made, status=EvaluationStatus.SUCCEEDED)
+    stored_tasks.become(queue.database, made.id, status="succeeded")
     with pytest.raises(Conflict, match="is succeeded and cannot be cancelled"):
         queue.cancel(made.id)
 
@@ -64,8 +65,7 @@ def test_what_was_cancelled_can_go_on(queue: EvaluationQueue) -> None:
 
 def test_what_has_succeeded_is_not_done_again(queue: EvaluationQueue) -> None:
     made = queue.create(new_evaluation())
-    with queue.database.write() as connection:
-        change(connection, made, status=EvaluationStatus.SUCCEEDED)
+    stored_tasks.become(queue.database, made.id, status="succeeded")
     with pytest.raises(Conflict, match="create another one"):
         queue.resume(made.id)
 
@@ -75,12 +75,10 @@ def test_deleting_takes_the_folder_along_but_not_what_still_runs(queue: Evaluati
     with pytest.raises(Conflict, match="is queued; cancel it first"):
         queue.delete(made.id)
     queue.cancel(made.id)
-    with queue.database.write() as connection:
-        change(connection, made, pid=1)
+    stored_tasks.become(queue.database, made.id, status="running", requested="cancel")
     with pytest.raises(Conflict, match="is being stopped"):
         queue.delete(made.id)
-    with queue.database.write() as connection:
-        change(connection, made, pid=None)
+    stored_tasks.become(queue.database, made.id, status="cancelled", requested=None)
     queue.delete(made.id)
     assert not queue.folder(made).path.exists()
     with pytest.raises(NotFound, match=made.id):
@@ -100,3 +98,13 @@ def test_folders_that_nobody_knows_are_swept(queue: EvaluationQueue) -> None:
     queue.sweep()
     assert not stray.exists()
     assert queue.folder(made).path.exists()
+
+
+def test_one_that_is_asked_to_cancel_is_shown_as_cancelled_while_its_process_is_stopped(queue: EvaluationQueue) -> None:
+    made = queue.create(new_evaluation())
+    stored_tasks.become(queue.database, made.id, status="running")
+    assert queue.cancel(made.id).status is TaskStatus.CANCELLED
+    assert [found.id for found in queue.list(status=[TaskStatus.CANCELLED])] == [made.id]
+    assert queue.list(status=[TaskStatus.RUNNING]) == []
+    with pytest.raises(Conflict, match="is being stopped"):
+        queue.resume(made.id)

@@ -25,7 +25,7 @@ def follower(run: RunDir, last_step: int = -1, checkpoints: Sequence[int] = ()) 
 def told(follower: RunFollower) -> list[int]:
     """Steps that are new, which are told of at once."""
     news = follower.news()
-    follower.told(news)
+    follower.reported(news)
     return [line["step"] for line in news.steps]
 
 
@@ -78,7 +78,7 @@ def test_known_steps_and_checkpoints_are_not_new(run: RunDir) -> None:
     news = reader.news()
     assert [line["step"] for line in news.steps] == [3]
     assert [entry["step"] for entry in news.checkpoints] == [3]
-    reader.told(news)
+    reader.reported(news)
     assert not reader.news()
 
 
@@ -87,7 +87,7 @@ def test_many_steps_come_in_portions(run: RunDir) -> None:
     for step in range(5):
         run.append_metrics(step, {"reward": 0.0})
     assert [line["step"] for line in reader.news(limit=2).steps] == [0, 1]
-    reader.told(reader.news(limit=2))
+    reader.reported(reader.news(limit=2))
     assert [line["step"] for line in reader.news(limit=9).steps] == [2, 3, 4]
 
 

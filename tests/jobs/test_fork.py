@@ -14,8 +14,7 @@ from models import packed_logprobs, sample, tiny_lora_policy, tiny_policy
 from strop.config import anchored
 from strop.errors import CheckpointError, ConfigError
 from strop.jobs.fork import fork
-from strop.jobs.job import Job
-from strop.jobs.queue import JobQueue
+from strop.jobs.job import Job, JobQueue
 from strop.policy.checkpoint import save_weights
 from strop.policy.model import Policy
 from strop.policy.prepare import prepare

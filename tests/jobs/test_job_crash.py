@@ -24,9 +24,8 @@ from job_cases import make_inputs, stub_command, until
 from trainer import metrics_of
 
 from strop.errors import ServerError
-from strop.jobs.job import Job
-from strop.jobs.queue import JobQueue
-from strop.jobs.states import JobStatus
+from strop.jobs.job import Job, JobQueue
+from strop.jobs.task import TaskStatus
 from strop.store.datafolder import DataFolder
 from strop.store.db import Database, open_database
 from strop.store.rundir import RunDir
@@ -93,7 +92,7 @@ class Site:
         if self.server is not None:
             self.end_server()
         for job in self.queue.list():
-            if pid := self.run_of(job).trainer():
+            if pid := self.run_of(job).process_id():
                 os.kill(pid, signal.SIGKILL)
         self._database.close()
 
@@ -151,7 +150,7 @@ class LockWatch(threading.Thread):
 def assert_whole(site: Site, job_id: str, steps: int) -> None:
     """The job succeeded; files and events tell of each step once, with the right numbers."""
     job = site.queue.get(job_id)
-    assert (job.status, job.fine_tuned_model) == (JobStatus.SUCCEEDED, job.model_name)
+    assert (job.status, job.fine_tuned_model) == (TaskStatus.SUCCEEDED, job.model_name)
     expected = [(step, metrics_of(17, step)["reward"]) for step in range(1, steps + 1)]
     assert [(line["step"], line["reward"]) for line in site.run_of(job).metrics()] == expected
     assert [line["step"] for line in site.run_of(job).read_rollouts()] == list(range(1, steps + 1))
@@ -180,7 +179,7 @@ def test_a_job_survives_whatever_is_killed_whenever(both: Site) -> None:
         while step and len(run.metrics()) <= step:
             time.sleep(0.01)
         time.sleep(chance.uniform(0.0, 0.1))
-        trainer = run.trainer() if run.path.exists() else None
+        trainer = run.process_id() if run.path.exists() else None
         if victim in ("trainer", "both") and trainer is not None:
             with suppress(ProcessLookupError):
                 os.kill(trainer, signal.SIGKILL)
@@ -221,8 +220,8 @@ def test_what_a_server_has_acknowledged_is_still_so_after_it_was_killed(site: Si
     site.ask(f"want {second} pause")
     site.end_server()
     site.serve()
-    until(lambda: site.queue.get(first).status is JobStatus.CANCELLED)
-    until(lambda: site.queue.get(second).status is JobStatus.PAUSED)
+    until(lambda: site.queue.get(first).status is TaskStatus.CANCELLED)
+    until(lambda: site.queue.get(second).status is TaskStatus.PAUSED)
     assert site.ask(f"resume {second}") in ("queued", "running")
     site.end_server()
     site.serve()
@@ -252,7 +251,7 @@ def test_a_job_cancelled_while_a_checkpoint_is_saved_has_whole_checkpoints_only(
     run = site.run_of(job)
     until(lambda: run.status_file.exists() and run.status().get("step") in (3, 6, 9, 12))
     site.ask(f"want {job.id} cancel")
-    until(lambda: site.queue.get(job.id).status is JobStatus.CANCELLED)
+    until(lambda: site.queue.get(job.id).status is TaskStatus.CANCELLED)
     assert not run.locked()
     assert list(run.checkpoints.glob(".tmp-*")) == []
     newest = run.checkpoint_status()["latest"]

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from job_cases import FixedSecrets, until
+from job_cases import supervisor, until
 from safetensors.torch import load_file
 
 from models import save_tiny_model
 from strop.config import RunConfig, parse_config
-from strop.jobs.job import Job, NewJob, clone
+from strop.jobs.checking import CHECK
+from strop.jobs.job import Job, JobQueue, NewJob, clone
 from strop.jobs.launcher import LocalLauncher
-from strop.jobs.queue import JobQueue
-from strop.jobs.runner import Runner
-from strop.jobs.states import JobStatus
-from strop.jobs.tools import Limits
+from strop.jobs.supervisor import Supervisor
+from strop.jobs.task import TaskStatus
+from strop.jobs.work import Limits
 from strop.store.datafolder import DataFolder
 from strop.store.db import open_database
 from strop.store.ingest import Ingester
@@ -47,10 +47,11 @@ class Site:
         self._ingester = Ingester(self.database, self.folder.path)
         self.runner = self.new_runner()
 
-    def new_runner(self) -> Runner:
+    def new_runner(self) -> Supervisor:
         """A runner as after a restart of the server; what it starts, the old one's launcher reaps."""
         limits = Limits(backoff_s=0.01)
-        return Runner(self.queue, self._ingester, self._launcher, FixedSecrets(), self.folder, limits=limits)
+        check = LocalLauncher(CHECK)
+        return supervisor(self.queue, self.folder, self._launcher, ingester=self._ingester, check=check, limits=limits)
 
     def drive(self, condition: Callable[[], Any]) -> Any:
         """Work until a condition holds."""
@@ -58,7 +59,7 @@ class Site:
 
     def finish(self, job: Job) -> Job:
         """Work until a job has come to an end, be it for now."""
-        ended = (*(status for status in JobStatus if status.finished), JobStatus.PAUSED)
+        ended = (*(status for status in TaskStatus if status.finished), TaskStatus.PAUSED)
         self.drive(lambda: self.queue.get(job.id).status in ended)
         return self.queue.get(job.id)
 
@@ -68,9 +69,9 @@ class Site:
     def close(self) -> None:
         """End everything."""
         for job in self.queue.list():
-            if (pid := self.run_of(job).trainer()) is not None:
+            if (pid := self.run_of(job).process_id()) is not None:
                 os.kill(pid, signal.SIGKILL)
-        self.drive(lambda: not self.queue.list(status=[JobStatus.RUNNING]))
+        self.drive(lambda: not self.queue.list(status=[TaskStatus.RUNNING]))
         self.runner.close()
         self.database.close()
 
@@ -131,17 +132,17 @@ def weights(run: RunDir) -> dict[str, list[float]]:
 
 def test_a_job_whose_process_and_server_were_killed_ends_as_one_that_was_left_alone(site: Site, tmp_path: Path) -> None:
     alone = site.queue.create(NewJob("tiny", "tiny", prepare(tmp_path)))
-    assert site.finish(alone).status is JobStatus.SUCCEEDED
+    assert site.finish(alone).status is TaskStatus.SUCCEEDED
     job = site.queue.create(clone(alone))
     run = site.run_of(job)
     site.drive(lambda: run.metrics_file.exists() and len(run.metrics()) >= 3)
-    pid = run.trainer()
+    pid = run.process_id()
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     site.runner.close()
     site.runner = site.new_runner()
     done = site.finish(job)
-    assert done.status is JobStatus.SUCCEEDED
+    assert done.status is TaskStatus.SUCCEEDED
     assert measured(run) == measured(site.run_of(alone))
     assert weights(run) == weights(site.run_of(alone))
     told = [event.data["step"] for event in site.queue.events(job.id) if event.type == "metrics" and event.data]
@@ -186,13 +187,13 @@ def test_a_job_on_a_full_disk_is_paused_and_goes_on_once_there_is_room(small_dis
         with open(small_disk / "filler", "wb") as filler:
             filler.write(bytes(free - 500_000))
         paused = site.finish(job)
-        assert (paused.status, paused.error_code) == (JobStatus.PAUSED, "disk_full")
-        assert "MiB are free there" in (paused.reason or "")
+        assert (paused.status, paused.error_code) == (TaskStatus.PAUSED, "disk_full")
+        assert "MiB free)" in (paused.reason or "")
         assert (paused.reason or "").endswith("then resume the job")
         assert str(run.path) in (paused.reason or "")
         (small_disk / "filler").unlink()
         site.queue.resume(job.id)
-        assert site.finish(job).status is JobStatus.SUCCEEDED
+        assert site.finish(job).status is TaskStatus.SUCCEEDED
         assert [line["step"] for line in run.metrics()] == list(range(1, STEPS + 1))
     finally:
         site.close()

@@ -44,7 +44,7 @@ def launched(run: RunDir, folder: DataFolder, **plan: Any) -> tuple[LocalLaunche
     """A process that trains, as far as its lock says."""
     launcher = LocalLauncher(stub_command(folder, **plan))
     process = launcher.launch(run.path, {**os.environ, "JUDGE_KEY": "hush"}, token=3)
-    until(lambda: run.trainer() == process.pid)
+    until(lambda: run.process_id() == process.pid)
     return launcher, process
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 
 import pytest
 from job_cases import new_job
 
-from strop.jobs.job import Job, NewEvent
-from strop.jobs.leases import LeaseLost, Leases, WishChanged
-from strop.jobs.queue import JobQueue
-from strop.jobs.states import JobStatus
+from strop.jobs.job import JobQueue
+from strop.jobs.leases import LeaseLost, Leases, RequestChanged
+from strop.jobs.task import NewEvent, Task, TaskStatus
+from strop.jobs.training import reported
 from strop.store.db import Database
 
 
@@ -36,24 +37,30 @@ def queue(database: Database, clock: Clock) -> JobQueue:
 
 @pytest.fixture
 def leases(queue: JobQueue) -> Leases:
-    return Leases(queue, "one", 30.0)
+    return Leases(queue.database, "one", 30.0, queue.clock)
 
 
-def claimed(leases: Leases, job: Job) -> Job:
+def claimed(leases: Leases, job: Task) -> Task:
     found = leases.claim(job)
     assert found is not None
     return found
 
 
-def running(queue: JobQueue, leases: Leases) -> Job:
+def running(queue: JobQueue, leases: Leases) -> Task:
     """A running job that `leases` holds."""
     job = claimed(leases, queue.create(new_job()))
-    found = leases.claim(leases.settle(job, JobStatus.QUEUED), status=JobStatus.RUNNING)
+    found = leases.claim(leases.settle(job, TaskStatus.QUEUED), status=TaskStatus.RUNNING)
     assert found is not None
     return found
 
 
-def messages(queue: JobQueue, job: Job) -> list[str]:
+def stored(queue: JobQueue, task: Task) -> Task:
+    """What every task has, as it is now."""
+    job = queue.get(task.id)
+    return Task(**{field.name: getattr(job, field.name) for field in fields(Task)})
+
+
+def messages(queue: JobQueue, job: Task) -> list[str]:
     return [event.message for event in queue.events(job.id)]
 
 
@@ -61,7 +68,7 @@ def test_each_claim_adds_one_to_the_token_and_names_the_holder(queue: JobQueue, 
     job = queue.create(new_job())
     first = claimed(leases, job)
     assert (first.token, first.lease_owner, first.lease_expires_at) == (1, "one", 1_030.0)
-    second = claimed(Leases(queue, "two", 60.0), first)
+    second = claimed(Leases(queue.database, "two", 60.0, queue.clock), first)
     assert (second.token, second.lease_owner, second.lease_expires_at) == (2, "two", 1_060.0)
 
 
@@ -75,53 +82,55 @@ def test_a_token_is_above_the_fence_of_the_run_folder(queue: JobQueue, leases: L
 def test_of_many_that_claim_what_they_saw_one_gets_it(queue: JobQueue) -> None:
     job = queue.create(new_job())
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda number: Leases(queue, str(number), 30.0).claim(job), range(16)))
+        found = list(
+            pool.map(lambda number: Leases(queue.database, str(number), 30.0, queue.clock).claim(job), range(16))
+        )
     (winner,) = [job for job in found if job is not None]
-    assert queue.get(job.id) == winner
+    assert stored(queue, job) == winner
     assert winner.token == 1
 
 
 def test_whoever_was_overtaken_writes_nothing(queue: JobQueue, leases: Leases) -> None:
     late = running(queue, leases)
-    now = claimed(Leases(queue, "two", 30.0), late)
+    now = claimed(Leases(queue.database, "two", 30.0, queue.clock), late)
     told = [NewEvent("too late")]
     for write in (
         lambda: leases.beat(late),
         lambda: leases.change(late, told, reason="too late"),
-        lambda: leases.settle(late, JobStatus.FAILED, told),
+        lambda: leases.settle(late, TaskStatus.FAILED, told),
     ):
         with pytest.raises(LeaseLost, match=f"{late.id} is not held with token 2"):
             write()
     leases.release(late)
-    assert queue.get(late.id) == now
+    assert stored(queue, late) == now
     assert "too late" not in messages(queue, late)
 
 
 def test_a_client_that_cancels_a_waiting_job_takes_it_from_its_holder(queue: JobQueue, leases: Leases) -> None:
     held = claimed(leases, queue.create(new_job()))
-    queue.want(held.id, "cancel")
+    queue.request(held.id, "cancel")
     with pytest.raises(LeaseLost):
-        leases.settle(held, JobStatus.QUEUED)
-    assert queue.get(held.id).status is JobStatus.CANCELLED
+        leases.settle(held, TaskStatus.QUEUED)
+    assert queue.get(held.id).status is TaskStatus.CANCELLED
 
 
 def test_a_wish_that_came_in_between_is_not_lost(queue: JobQueue, leases: Leases) -> None:
     held = running(queue, leases)
-    queue.want(held.id, "cancel")
-    with pytest.raises(WishChanged):
-        leases.settle(held, JobStatus.SUCCEEDED, [NewEvent("done")])
+    queue.request(held.id, "cancel")
+    with pytest.raises(RequestChanged):
+        leases.settle(held, TaskStatus.SUCCEEDED, [NewEvent("done")])
     seen = queue.get(held.id)
-    assert (seen.status, seen.wanted) == (JobStatus.RUNNING, "cancel")
-    settled = leases.settle(seen, JobStatus.CANCELLED)
-    assert (settled.wanted, settled.lease_owner, settled.finished_at) == (None, None, 1_000.0)
+    assert (seen.status, seen.requested) == (TaskStatus.RUNNING, "cancel")
+    settled = leases.settle(seen, TaskStatus.CANCELLED)
+    assert (settled.requested, settled.lease_owner, settled.finished_at) == (None, None, 1_000.0)
     assert "done" not in messages(queue, held)
 
 
 def test_a_status_changes_together_with_the_event_that_tells_of_it(queue: JobQueue, leases: Leases) -> None:
     held = running(queue, leases)
     with pytest.raises(ValueError, match="does not go from running to queued"):
-        leases.settle(held, JobStatus.QUEUED, [NewEvent("back")])
-    leases.settle(held, JobStatus.PAUSED, [NewEvent("paused")])
+        leases.settle(held, TaskStatus.QUEUED, [NewEvent("back")])
+    leases.settle(held, TaskStatus.PAUSED, [NewEvent("paused")])
     assert messages(queue, held) == ["Created fine-tuning job", "paused"]
 
 
@@ -130,7 +139,7 @@ def test_a_released_job_is_free_and_as_it_was(queue: JobQueue, leases: Leases) -
     leases.release(held)
     found = queue.get(held.id)
     assert (found.lease_owner, found.lease_expires_at) == (None, None)
-    assert (found.status, found.token) == (JobStatus.RUNNING, held.token)
+    assert (found.status, found.token) == (TaskStatus.RUNNING, held.token)
 
 
 @pytest.mark.parametrize("hours", [-24, 24])
@@ -143,18 +152,18 @@ def test_a_holder_keeps_its_job_whatever_becomes_of_the_clock(
     assert leases.change(held, reason="as before").token == held.token
 
 
-def test_open_jobs_come_in_the_order_of_the_queue(queue: JobQueue, leases: Leases) -> None:
+def test_open_tasks_come_in_the_order_of_the_queue(queue: JobQueue, leases: Leases) -> None:
     made = [queue.create(new_job()).id for _ in range(3)]
-    queue.want(made[0], "cancel")
-    resumed = leases.settle(claimed(leases, queue.get(made[1])), JobStatus.QUEUED)
-    queue.want(resumed.id, "pause")
+    queue.request(made[0], "cancel")
+    resumed, _ = [leases.settle(claimed(leases, queue.get(job)), TaskStatus.QUEUED) for job in made[1:]]
+    queue.request(resumed.id, "pause")
     queue.resume(resumed.id)
-    assert [job.id for job in leases.open_jobs()] == [made[2], made[1]]
+    assert [task.id for task in leases.open_tasks() if task.kind == "training"] == [made[2], made[1]]
 
 
 def test_what_events_told_of_is_remembered(queue: JobQueue, leases: Leases) -> None:
     held = running(queue, leases)
-    assert leases.told(held) == (-1, frozenset())
+    assert reported(queue.database, held) == (-1, frozenset())
     told = [NewEvent("", once=key) for key in ("step:0", "step:9", "step:10", "checkpoint:2", "checkpoint:10")]
     leases.change(held, told)
-    assert leases.told(held) == (10, frozenset({2, 10}))
+    assert reported(queue.database, held) == (10, frozenset({2, 10}))

@@ -14,15 +14,12 @@ from pathlib import Path
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
-from job_cases import FixedSecrets, NoCheck, NoIngester, new_job
+from job_cases import new_job, supervisor
 
 from strop.errors import Conflict, RunError
-from strop.jobs.job import Wanted
+from strop.jobs.job import JobQueue
 from strop.jobs.launcher import UNKNOWN_EXIT, Process
-from strop.jobs.queue import JobQueue
-from strop.jobs.runner import Runner
-from strop.jobs.states import JobStatus
-from strop.jobs.tools import Limits
+from strop.jobs.task import Action, TaskStatus
 from strop.store.datafolder import DataFolder
 from strop.store.db import open_database
 from strop.store.files import write_json
@@ -149,7 +146,7 @@ class Jobs(RuleBasedStateMachine):
         self.queue = JobQueue(database)
         self.machine = Machine()
         self.now = 0.0
-        self.over: dict[str, JobStatus] = {}
+        self.over: dict[str, TaskStatus] = {}
         self.cancelled: set[str] = set()
         self.restart()
 
@@ -158,9 +155,9 @@ class Jobs(RuleBasedStateMachine):
         return self.queue.create(new_job()).id
 
     @rule(job_id=created, wanted=st.sampled_from(("pause", "cancel")))
-    def want(self, job_id: str, wanted: Wanted) -> None:
+    def want(self, job_id: str, wanted: Action) -> None:
         with suppress(Conflict):
-            self.queue.want(job_id, wanted)
+            self.queue.request(job_id, wanted)
             if wanted == "cancel":
                 self.cancelled.add(job_id)
 
@@ -220,7 +217,7 @@ class Jobs(RuleBasedStateMachine):
             return
         for job in self.queue.list(limit=1_000):
             assert self.over.get(job.id, job.status) is job.status
-            if job.status in (JobStatus.SUCCEEDED, JobStatus.CANCELLED):
+            if job.status in (TaskStatus.SUCCEEDED, TaskStatus.CANCELLED):
                 self.over[job.id] = job.status
 
     def teardown(self) -> None:
@@ -232,31 +229,23 @@ class Jobs(RuleBasedStateMachine):
             self.wait(60.0)
             self.work(1)
         for job in self.queue.list(limit=1_000):
-            assert job.status not in (JobStatus.VALIDATING_FILES, JobStatus.QUEUED, JobStatus.RUNNING)
+            assert job.status not in (TaskStatus.VALIDATING_FILES, TaskStatus.QUEUED, TaskStatus.RUNNING)
             if job.id in self.cancelled:
-                assert job.status is JobStatus.CANCELLED
+                assert job.status is TaskStatus.CANCELLED
             told = [
                 event.data["step"]
                 for event in self.queue.events(job.id, limit=1_000)
                 if event.data and event.type == "metrics"
             ]
             assert told == list(range(1, len(told) + 1))
-            if job.status is JobStatus.SUCCEEDED:
+            if job.status is TaskStatus.SUCCEEDED:
                 assert len(told) == STEPS
                 assert [line["step"] for line in RunDir(self.folder.found(job.folder)).metrics()] == told
         self.resources.close()
 
     def restart(self, owner: str = "this machine") -> None:
-        self.runner = Runner(
-            self.queue,
-            NoIngester(),
-            PlayedLauncher(self.machine),
-            FixedSecrets(),
-            self.folder,
-            limits=Limits(),
-            owner=owner,
-            monotonic=lambda: self.now,
-            check=NoCheck,
+        self.runner = supervisor(
+            self.queue, self.folder, PlayedLauncher(self.machine), owner=owner, monotonic=lambda: self.now
         )
 
 

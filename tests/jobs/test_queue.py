@@ -9,12 +9,12 @@ import pytest
 import sqlalchemy as sa
 from job_cases import new_job
 
+import stored_tasks
 from strop.errors import ConfigError, Conflict, NotFound
-from strop.jobs.job import NewEvent, clone, event_seq
-from strop.jobs.queue import JobQueue
-from strop.jobs.states import JobStatus
+from strop.jobs.job import JobQueue, clone
+from strop.jobs.task import NewEvent, TaskStatus, event_seq
 from strop.store.db import Database
-from strop.store.tables import jobs
+from strop.store.tables import tasks
 
 
 @pytest.fixture
@@ -22,10 +22,9 @@ def queue(database: Database) -> JobQueue:
     return JobQueue(database, clock=lambda: 1_000.5)
 
 
-def become(queue: JobQueue, job_id: str, status: JobStatus, **values: object) -> None:
+def become(queue: JobQueue, job_id: str, status: TaskStatus, **values: object) -> None:
     """Bring a job into a status that a runner would."""
-    with queue.database.write() as connection:
-        connection.execute(jobs.update().where(jobs.c.id == job_id).values(status=status, **values))
+    stored_tasks.become(queue.database, job_id, status=status, **values)
 
 
 def messages(queue: JobQueue, job_id: str) -> list[str]:
@@ -40,7 +39,7 @@ def test_a_new_job_is_read_back_as_it_was_asked_for(queue: JobQueue) -> None:
     job = queue.create(new)
     assert job == queue.get(job.id)
     assert job.id.startswith("ftjob-")
-    assert (job.status, job.wanted, job.error, job.created_at) == (JobStatus.VALIDATING_FILES, None, None, 1_000.5)
+    assert (job.status, job.requested, job.error, job.created_at) == (TaskStatus.VALIDATING_FILES, None, None, 1_000.5)
     assert job.config == new.config
     assert (job.training_file, job.validation_file, job.folder) == ("file-1", "file-2", f"runs/{job.id}")
     assert (job.suffix, job.metadata) == ("mine", {"team": "räum"})
@@ -76,7 +75,7 @@ def test_the_model_of_a_job_has_a_name_without_slashes(
 def test_a_job_is_found_by_its_model_and_its_run(queue: JobQueue) -> None:
     job = queue.create(new_job())
     assert queue.by_model("ft:a:strop::1") is None
-    become(queue, job.id, JobStatus.SUCCEEDED, fine_tuned_model="ft:a:strop::1", run_id="run_1")
+    become(queue, job.id, TaskStatus.SUCCEEDED, fine_tuned_model="ft:a:strop::1", run_id="run_1")
     assert [found and found.id for found in (queue.by_model("ft:a:strop::1"), queue.by_run("run_1"))] == [job.id] * 2
 
 
@@ -94,25 +93,25 @@ def test_jobs_are_listed_newest_first_page_by_page(queue: JobQueue) -> None:
 
 def test_a_list_holds_only_what_was_asked_for(queue: JobQueue) -> None:
     made = [queue.create(new_job()).id for _ in range(3)]
-    become(queue, made[1], JobStatus.RUNNING)
-    assert [job.id for job in queue.list(status=[JobStatus.RUNNING])] == [made[1]]
+    become(queue, made[1], TaskStatus.RUNNING)
+    assert [job.id for job in queue.list(status=[TaskStatus.RUNNING])] == [made[1]]
 
 
 def test_the_position_counts_the_jobs_ahead(queue: JobQueue) -> None:
     made = [queue.create(new_job()).id for _ in range(3)]
     for job_id in made:
-        become(queue, job_id, JobStatus.QUEUED)
+        become(queue, job_id, TaskStatus.QUEUED)
     assert [queue.position(queue.get(job_id)) for job_id in made] == [1, 2, 3]
-    become(queue, made[0], JobStatus.RUNNING)
+    become(queue, made[0], TaskStatus.RUNNING)
     assert [queue.position(queue.get(job_id)) for job_id in made] == [None, 1, 2]
 
 
 def test_a_resumed_job_goes_to_the_end_of_the_queue(queue: JobQueue) -> None:
     first, second = (queue.create(new_job()).id for _ in range(2))
     for job_id in (first, second):
-        become(queue, job_id, JobStatus.QUEUED)
-    assert queue.want(first, "pause").status is JobStatus.PAUSED
-    assert queue.resume(first).status is JobStatus.QUEUED
+        become(queue, job_id, TaskStatus.QUEUED)
+    assert queue.request(first, "pause").status is TaskStatus.PAUSED
+    assert queue.resume(first).status is TaskStatus.QUEUED
     assert [queue.position(queue.get(job_id)) for job_id in (first, second)] == [2, 1]
     assert messages(queue, first)[1:] == ["Job paused", "Job resumed: waiting for its turn"]
 
@@ -120,57 +119,57 @@ def test_a_resumed_job_goes_to_the_end_of_the_queue(queue: JobQueue) -> None:
 def test_jobs_created_at_once_all_get_a_place_of_their_own(queue: JobQueue) -> None:
     with ThreadPoolExecutor(8) as pool:
         made = list(pool.map(lambda _: queue.create(new_job()), range(16)))
-    assert sorted(job.queued_seq for job in made) == list(range(1, 17))
+    assert sorted(job.place for job in made) == list(range(1, 17))
 
 
 # Wishes
 
 
-@pytest.mark.parametrize("status", [JobStatus.VALIDATING_FILES, JobStatus.QUEUED, JobStatus.PAUSED])
-def test_a_job_that_nothing_trains_is_cancelled_at_once(status: JobStatus, queue: JobQueue) -> None:
+@pytest.mark.parametrize("status", [TaskStatus.VALIDATING_FILES, TaskStatus.QUEUED, TaskStatus.PAUSED])
+def test_a_job_that_nothing_trains_is_cancelled_at_once(status: TaskStatus, queue: JobQueue) -> None:
     job = queue.create(new_job())
     become(queue, job.id, status)
-    cancelled = queue.want(job.id, "cancel")
-    assert (cancelled.status, cancelled.wanted, cancelled.finished_at) == (JobStatus.CANCELLED, None, 1_000.5)
+    cancelled = queue.request(job.id, "cancel")
+    assert (cancelled.status, cancelled.requested, cancelled.finished_at) == (TaskStatus.CANCELLED, None, 1_000.5)
     assert cancelled.token == job.token + 1  # whoever validates its files has lost it
 
 
 @pytest.mark.parametrize("wanted", ["pause", "cancel"])
 def test_a_running_job_keeps_the_wish_until_its_process_has_ended(wanted: str, queue: JobQueue) -> None:
     job = queue.create(new_job())
-    become(queue, job.id, JobStatus.RUNNING)
-    asked = queue.want(job.id, wanted)  # type: ignore[arg-type]
-    assert (asked.status, asked.wanted) == (JobStatus.RUNNING, wanted)
+    become(queue, job.id, TaskStatus.RUNNING)
+    asked = queue.request(job.id, wanted)  # type: ignore[arg-type]
+    assert (asked.status, asked.requested) == (TaskStatus.RUNNING, wanted)
     with pytest.raises(Conflict, match=f"is asked to {wanted}"):
         queue.resume(job.id)
 
 
 def test_cancelling_goes_before_pausing(queue: JobQueue) -> None:
     job = queue.create(new_job())
-    become(queue, job.id, JobStatus.RUNNING)
-    wishes = [queue.want(job.id, wanted).wanted for wanted in ("pause", "cancel", "pause")]
+    become(queue, job.id, TaskStatus.RUNNING)
+    wishes = [queue.request(job.id, wanted).requested for wanted in ("pause", "cancel", "pause")]
     assert wishes == ["pause", "cancel", "cancel"]
 
 
 @pytest.mark.parametrize("wanted", ["pause", "cancel"])
 def test_asking_twice_is_asking_once(wanted: str, queue: JobQueue) -> None:
     job = queue.create(new_job())
-    become(queue, job.id, JobStatus.QUEUED)
-    first, second = (queue.want(job.id, wanted) for _ in range(2))  # type: ignore[arg-type]
+    become(queue, job.id, TaskStatus.QUEUED)
+    first, second = (queue.request(job.id, wanted) for _ in range(2))  # type: ignore[arg-type]
     assert first == second
     assert len(messages(queue, job.id)) == 2
 
 
-@pytest.mark.parametrize("status", [JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED])
-def test_a_job_that_has_ended_cannot_be_paused(status: JobStatus, queue: JobQueue) -> None:
+@pytest.mark.parametrize("status", [TaskStatus.SUCCEEDED, TaskStatus.FAILED, TaskStatus.CANCELLED])
+def test_a_job_that_has_ended_cannot_be_paused(status: TaskStatus, queue: JobQueue) -> None:
     job = queue.create(new_job())
     become(queue, job.id, status)
     with pytest.raises(Conflict, match=f"is {status} and cannot be paused"):
-        queue.want(job.id, "pause")
+        queue.request(job.id, "pause")
 
 
-@pytest.mark.parametrize("status", [JobStatus.SUCCEEDED, JobStatus.CANCELLED])
-def test_a_job_that_is_over_cannot_be_resumed(status: JobStatus, queue: JobQueue) -> None:
+@pytest.mark.parametrize("status", [TaskStatus.SUCCEEDED, TaskStatus.CANCELLED])
+def test_a_job_that_is_over_cannot_be_resumed(status: TaskStatus, queue: JobQueue) -> None:
     job = queue.create(new_job())
     become(queue, job.id, status)
     with pytest.raises(Conflict, match="clone it"):
@@ -178,14 +177,14 @@ def test_a_job_that_is_over_cannot_be_resumed(status: JobStatus, queue: JobQueue
 
 
 @pytest.mark.parametrize(
-    ("started_at", "goal"), [(None, JobStatus.VALIDATING_FILES), (900.0, JobStatus.QUEUED)], ids=["never", "trained"]
+    ("started_at", "goal"), [(None, TaskStatus.VALIDATING_FILES), (900.0, TaskStatus.QUEUED)], ids=["never", "trained"]
 )
 def test_a_failed_job_is_resumed_from_where_it_failed(
-    started_at: float | None, goal: JobStatus, queue: JobQueue
+    started_at: float | None, goal: TaskStatus, queue: JobQueue
 ) -> None:
     job = queue.create(new_job())
     failed = {"reason": "no", "error_code": "invalid_data", "finished_at": 950.0, "restarts": 3}
-    become(queue, job.id, JobStatus.FAILED, started_at=started_at, **failed)
+    become(queue, job.id, TaskStatus.FAILED, started_at=started_at, **failed)
     assert queue.get(job.id).error == {"code": "invalid_data", "message": "no", "param": None}
     resumed = queue.resume(job.id)
     assert (resumed.status, resumed.reason, resumed.finished_at, resumed.restarts) == (goal, None, None, 0)
@@ -224,7 +223,7 @@ def test_what_is_no_id_of_an_event_is_refused(text: str) -> None:
 def test_events_go_with_their_job(queue: JobQueue) -> None:
     job = queue.create(new_job())
     with queue.database.write() as connection:
-        connection.execute(sa.delete(jobs).where(jobs.c.id == job.id))
+        connection.execute(sa.delete(tasks).where(tasks.c.id == job.id))
         assert connection.scalar(sa.text("SELECT count(*) FROM events")) == 0
 
 
@@ -251,7 +250,7 @@ def test_only_a_finished_job_is_deleted_with_its_events(queue: JobQueue) -> None
     job, other = queue.create(new_job()), queue.create(new_job())
     with pytest.raises(Conflict, match="cancel it first"):
         queue.delete(job.id)
-    queue.want(job.id, "cancel")
+    queue.request(job.id, "cancel")
     queue.delete(job.id)
     with pytest.raises(NotFound):
         queue.get(job.id)

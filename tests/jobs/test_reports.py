@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from job_cases import new_job
 
-from strop.jobs.job import Job
-from strop.jobs.outcome import Outcome
-from strop.jobs.queue import JobQueue
+from strop.jobs.job import Job, JobQueue
+from strop.jobs.kind import Settled
 from strop.jobs.reports import checkpoint_event, ending_events, step_event
-from strop.jobs.states import JobStatus
+from strop.jobs.task import TaskStatus
 from strop.store.db import open_database
 
 METRICS = {
@@ -94,7 +93,7 @@ def test_a_checkpoint_is_reported_by_its_name(job: Job) -> None:
 
 
 def test_the_last_events_of_a_job_that_succeeded(job: Job) -> None:
-    told = ending_events(job, Outcome(JobStatus.SUCCEEDED))
+    told = ending_events(job, Settled(TaskStatus.SUCCEEDED))
     assert [event.message for event in told] == [
         f"New fine-tuned model created: {job.model_name}",
         "The job has successfully completed",
@@ -104,12 +103,12 @@ def test_the_last_events_of_a_job_that_succeeded(job: Job) -> None:
 @pytest.mark.parametrize(
     ("outcome", "level", "message"),
     [
-        (Outcome(JobStatus.PAUSED, "on request"), "info", "Job paused: on request"),
-        (Outcome(JobStatus.PAUSED, "disk", "disk_full"), "warn", "Job paused: disk"),
-        (Outcome(JobStatus.FAILED, "data", "invalid_data"), "error", "Job failed: data"),
-        (Outcome(JobStatus.CANCELLED), "info", "Job cancelled"),
+        (Settled(TaskStatus.PAUSED, "on request"), "info", "Job paused: on request"),
+        (Settled(TaskStatus.PAUSED, "disk", "disk_full"), "warn", "Job paused: disk"),
+        (Settled(TaskStatus.FAILED, "data", "invalid_data"), "error", "Job failed: data"),
+        (Settled(TaskStatus.CANCELLED), "info", "Job cancelled"),
     ],
 )
-def test_other_endings_say_why(outcome: Outcome, level: str, message: str, job: Job) -> None:
+def test_other_endings_say_why(outcome: Settled, level: str, message: str, job: Job) -> None:
     (event,) = ending_events(job, outcome)
     assert (event.level, event.message) == (level, message)

@@ -119,7 +119,7 @@ def test_merging_leaves_base_and_adapter_as_they_were(tmp_path: Path) -> None:
 
 def test_there_is_nothing_to_merge_in_full_weights(tmp_path: Path) -> None:
     save_tiny_model("llama", tmp_path / "model")
-    with pytest.raises(ModelError, match="mine has no adapter to merge: it holds full weights already"):
+    with pytest.raises(ModelError, match="mine has no adapter to merge: it already contains full weights"):
         export_merged(str(tmp_path / "model"), "mine", tmp_path / "merged")
 
 

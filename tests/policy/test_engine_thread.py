@@ -170,3 +170,11 @@ def test_a_thread_ends_with_its_owner() -> None:
     del owner
     started.join(WAIT_S)
     assert not started.is_alive()
+
+
+def test_a_thread_that_nobody_needs_any_more_has_ended_before_the_process_does() -> None:
+    before = set(threading.enumerate())
+    thread = EngineThread()
+    (started,) = set(threading.enumerate()) - before
+    del thread
+    assert not started.is_alive()

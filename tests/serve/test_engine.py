@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gc
 import shutil
 import weakref
@@ -17,14 +18,14 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
 from answers import Answers, ask, collect
-from models import TinyModels, save_tiny_adapter, save_tiny_model
+from models import TinyModels, save_tiny_adapter, save_tiny_model, save_tokenizer
 from strop.errors import Conflict, ContextOverflow, ModelError, NotFound, StropError, Unavailable
 from strop.policy.chat import ChatTemplate
 from strop.policy.engine import Engine
 from strop.policy.model import fast_dtype, load_policy
 from strop.policy.sampler import LocalSampler
 from strop.serve.engine import EngineSettings, ModelHost
-from strop.serve.generate import Delta, Done, Finished, Started
+from strop.serve.generate import Conversation, Delta, Done, Finished, GenerateRequest, Started
 from strop.text import cut_at_stop
 from strop.types import Message, SamplingParams
 
@@ -114,6 +115,26 @@ def test_pieces_come_while_the_rest_is_still_drawn(base: Path) -> None:
         assert sum(isinstance(event, Delta) for event in events) > 5
         assert isinstance(events[0], Started)
         assert isinstance(events[-2], Finished) and isinstance(events[-1], Done)
+
+    run(check)
+
+
+def test_a_request_with_tools_is_answered_with_the_same_tokens_and_without_special_ones(
+    base: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "tools"
+    shutil.copytree(base, folder)
+    save_tokenizer(folder, "{{ tools | tojson }}{% for m in messages %}{{ m.content }}{% endfor %}")
+    tool = {"type": "function", "function": {"name": "look", "parameters": {}}}
+
+    async def check(host: ModelHost) -> None:
+        await host.load("tools", str(folder))
+        prompt = Conversation((Message("user", "the sea"),), (tool,))
+        asked = GenerateRequest("tools", prompt, n=3, max_tokens=30, seed=7, token_ids=True)
+        called = await collect(host.generate(asked))
+        plain = await collect(host.generate(dataclasses.replace(asked, prompt=called.prompt_ids)))
+        assert called.ids == plain.ids
+        assert called.texts == plain.texts
 
     run(check)
 

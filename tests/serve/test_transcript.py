@@ -94,7 +94,7 @@ def letters(token_ids: Sequence[int]) -> str:
     return "".join(chr(token_id) for token_id in token_ids)
 
 
-def test_a_possible_start_of_a_stop_string_waits_until_it_is_clear() -> None:
+def test_apossible_start_of_a_stop_string_waits_until_it_is_clear() -> None:
     transcript = Transcript(letters, ["</s>"])
     found = pieces(transcript, [ord(letter) for letter in "a<b</x</s>c"])
     assert found == ["a", "", "<b", "", "", "</x", "", "", "", "", "", ""]

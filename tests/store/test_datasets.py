@@ -6,10 +6,11 @@ import time
 
 import pytest
 
+import stored_tasks
 from strop.errors import Conflict, InvalidRequest, NotFound
 from strop.store.datasets import DatasetStore
 from strop.store.db import Database
-from strop.store.tables import evaluations, files, jobs
+from strop.store.tables import files
 
 
 def upload(database: Database, file_id: str, rows: int | None = 3) -> str:
@@ -21,10 +22,7 @@ def upload(database: Database, file_id: str, rows: int | None = 3) -> str:
 
 
 def add_job(database: Database, status: str, training_file: str) -> None:
-    values = {"name": "j", "model": "m", "config": "{}", "request": "{}", "folder": "runs/j", "queued_seq": 1}
-    with database.write() as connection:
-        statement = jobs.insert().values(id="ftjob-1", created_at=0.0, status=status, training_file=training_file)
-        connection.execute(statement.values(**values))
+    stored_tasks.add_job(database, "ftjob-1", status, training_file=training_file)
 
 
 @pytest.fixture
@@ -101,8 +99,6 @@ def test_a_data_set_of_an_unfinished_job_is_not_deleted(
 
 def test_a_data_set_of_an_unfinished_evaluation_is_not_deleted(store: DatasetStore, database: Database) -> None:
     made = store.create("rows", "file-a")
-    values = {"name": "e", "status": "queued", "model": "m", "spec": f'{{"dataset": "{made.id}"}}', "folder": "e"}
-    with database.write() as connection:
-        connection.execute(evaluations.insert().values(id="eval_1", created_at=0.0, **values))
+    stored_tasks.add_evaluation(database, "eval_1", spec=f'{{"dataset": "{made.id}"}}')
     with pytest.raises(Conflict, match="eval_1"):
         store.delete(made.id)

@@ -10,22 +10,21 @@ import pytest
 import sqlalchemy as sa
 from train_cases import failed_group, group
 
+import stored_tasks
 from strop.errors import InvalidRequest, NotFound
 from strop.store.db import Database
 from strop.store.evaldir import EvaluationDir
 from strop.store.evaluated import AnswerFile, row_values, save_rows
 from strop.store.queries.evaluations import RowFilter, evaluation_results, evaluation_rows_page, paired_page
 from strop.store.rollout_lines import group_lines
-from strop.store.tables import evaluation_rows, evaluations
+from strop.store.tables import evaluation_rows
 from strop.types import Group, Message
 
 
 def evaluation(database: Database, name: str, groups: list[Group]) -> int:
     """An evaluation with these rows; its number in the tables."""
+    seq = stored_tasks.add_evaluation(database, name, "succeeded")
     with database.write() as connection:
-        values = {"id": name, "created_at": 1.0, "name": name, "status": "succeeded", "model": "m", "folder": name}
-        insert = evaluations.insert().values(spec="{}", **values).returning(evaluations.c.seq)
-        seq = int(connection.scalar(insert) or 0)
         save_rows(connection, seq, [row_values(group_lines(found), 1.0) for found in groups])
     return seq
 

@@ -102,7 +102,7 @@ def test_only_runs_that_moved_are_named(ingester: Ingester, tmp_path: Path) -> N
 
 
 def test_a_folder_that_is_no_run_is_refused(ingester: Ingester, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="no run folder"):
+    with pytest.raises(RunError, match="not a run folder"):
         ingester.import_run(tmp_path)
 
 
@@ -522,7 +522,7 @@ def test_another_rollout_at_the_same_place_is_not_shown(
     run.write_rollouts(1, [rollout_line(1, "row-2")])
     with database.read() as connection:
         (found,) = queries.rollouts_page(connection, name)
-        with pytest.raises(RunError, match="was written anew"):
+        with pytest.raises(RunError, match="was rewritten"):
             queries.whole_rollout(connection, tmp_path, found["id"])
 
 

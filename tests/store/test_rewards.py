@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+import stored_tasks
 from strop.errors import Conflict, InvalidRequest, NotFound, RewardError, StropError
 from strop.store.datafolder import DataFolder
 from strop.store.db import Database
 from strop.store.rewards import Draft, RewardStore
-from strop.store.tables import jobs
 
 CODE = "def grade(sample, item):\n    return 1.0\n"
 BETTER = CODE.replace("1.0", "0.5")
@@ -131,13 +131,10 @@ def test_a_reward_of_an_unfinished_job_is_not_deleted(store: RewardStore, databa
     made = store.create("one", Draft("python", CODE))
     source = f"{store.version(made.id).path}:grade"
     config = json.dumps({"rewards": [{"name": "one", "source": source}]})
-    values = {"name": "j", "model": "m", "request": "{}", "folder": "runs/j", "queued_seq": 1, "config": config}
-    with database.write() as connection:
-        connection.execute(jobs.insert().values(id="ftjob-1", created_at=0.0, status="queued", **values))
+    stored_tasks.add_job(database, "ftjob-1", config=config)
     with pytest.raises(Conflict, match="ftjob-1"):
         store.delete(made.id)
-    with database.write() as connection:
-        connection.execute(jobs.update().values(status="succeeded"))
+    stored_tasks.become(database, "ftjob-1", status="succeeded")
     assert store.delete(made.id).id == made.id
     with pytest.raises(NotFound):
         store.get(made.id)

@@ -68,7 +68,7 @@ def test_an_empty_folder_may_become_a_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "nowhere"])
 def test_a_folder_without_configuration_is_no_run(name: str, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"no run folder: it has no config\.toml"):
+    with pytest.raises(RunError, match=r"not a run folder: it has no config\.toml"):
         RunDir.open(tmp_path / name)
 
 
@@ -190,10 +190,10 @@ def test_the_lock_is_free_after_use_and_after_an_error(run: RunDir) -> None:
 
 
 def test_the_process_that_trains_a_run_is_known_by_its_number(run: RunDir) -> None:
-    assert run.trainer() is None
+    assert run.process_id() is None
     with held(run) as holder:
-        assert run.trainer() == holder.pid
-    assert run.trainer() is None
+        assert run.process_id() == holder.pid
+    assert run.process_id() is None
 
 
 # The fence

@@ -16,8 +16,7 @@ import sqlalchemy as sa
 from strop.config import parse_config
 from strop.data.rows import count_rows
 from strop.errors import Conflict, DataError, InvalidRequest, NotFound, TooLarge
-from strop.jobs.job import Job, NewJob
-from strop.jobs.queue import JobQueue
+from strop.jobs.job import Job, JobQueue, NewJob
 from strop.store.datafolder import DataFolder
 from strop.store.datasets import DatasetStore
 from strop.store.db import Database, open_database
@@ -172,7 +171,7 @@ def test_a_file_that_a_job_needs_is_kept_until_its_end(store: FileStore, databas
     job = train_on(queue, file.id)
     with pytest.raises(Conflict, match=f"{file.id} is used by {job.id}"):
         store.delete(file.id)
-    queue.want(job.id, "cancel")
+    queue.request(job.id, "cancel")
     store.delete(file.id)
 
 
@@ -197,7 +196,7 @@ def test_an_expired_file_goes_once_nothing_needs_it(store: FileStore, folder: Da
     with pytest.raises(NotFound):
         store.get(file.id)
     assert left(folder) == [file.id]  # the job still reads it
-    queue.want(job.id, "cancel")
+    queue.request(job.id, "cancel")
     store.purge()
     assert left(folder) == []
 

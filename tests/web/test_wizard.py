@@ -111,7 +111,7 @@ def test_a_job_is_made_although_the_file_was_faulty_at_first(
     page.get_by_role("option", name="Custom").click()
     write_code(page, "def grade(")
     page.get_by_role("button", name="Test", exact=True).click()
-    expect(page.get_by_text("is no Python code").first).to_be_visible()
+    expect(page.get_by_text("is not valid Python code").first).to_be_visible()
     write_code(page, GRADE)
     page.get_by_role("button", name="Test", exact=True).click()
     expect(page.get_by_text("Prompts with varied rewards")).to_be_visible(timeout=120_000)

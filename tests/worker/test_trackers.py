@@ -126,7 +126,7 @@ def test_a_tracker_that_is_not_installed_is_refused_with_the_command(
 def test_a_tracker_that_breaks_is_warned_of_once_and_left_out() -> None:
     broken = Broken()
     tracker = Tracker("wandb", broken)
-    with pytest.warns(UserWarning, match="wandb is off from step 4 on: no route to host"):
+    with pytest.warns(UserWarning, match="wandb is disabled from step 4: no route to host"):
         tracker.record(StepRecord(4, METRICS))
     tracker.record(StepRecord(5, METRICS))
     tracker.close()

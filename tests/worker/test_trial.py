@@ -44,7 +44,7 @@ def test_what_is_not_done_in_time_is_not_reached(tmp_path: Path) -> None:
 
 
 def test_a_reward_that_takes_too_long_to_load_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(RewardError, match="not loaded within 1 s"):
+    with pytest.raises(RewardError, match="not be loaded within 1 s"):
         score([reward(tmp_path, "import time; time.sleep(60)\ndef grade(s, i): return 1")], ["a"], seconds=1)
 
 

@@ -80,7 +80,7 @@ def test_a_process_whose_token_is_not_the_newest_leaves_the_run_alone(tmp_path: 
 def test_a_folder_that_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
     done = worker("train", str(tmp_path))
     assert done.returncode == 1
-    assert done.stderr.splitlines() == [f"{tmp_path} is no run folder: it has no config.toml"]
+    assert done.stderr.splitlines() == [f"{tmp_path} is not a run folder: it has no config.toml"]
     assert done.stdout == ""
 
 

@@ -14,7 +14,7 @@ from strop.api.loading import Loader, ModelEngine
 from strop.api.placement import Place, deployable, on_demand
 from strop.api.sources import is_trained
 from strop.errors import InvalidRequest, NotFound, StropError
-from strop.jobs.queue import JobQueue
+from strop.jobs.job import JobQueue
 from strop.serve.client import CHAT
 from strop.serve.state import EngineState, ModelState
 from strop.store.datafolder import DataFolder

@@ -104,7 +104,7 @@ def no_such_path(request: Request) -> JSONResponse:
         return envelope(405, message, "method_not_allowed", None, {"allow": ", ".join(allowed)})
     message = f"{request.method} {path}: no such path"
     if path != "/v1" and not path.startswith("/v1/"):
-        message += f"; the API lies under /v1: add it to the base URL, as in {request.base_url}v1"
+        message += f"; the API is under /v1: add it to the base URL, as in {request.base_url}v1"
     return envelope(404, message, "unknown_url")
 
 
@@ -140,7 +140,7 @@ async def _on_database_error(request: Request, error: Any) -> JSONResponse:
 
 async def _on_database_refusal(request: Request, error: Any) -> JSONResponse:
     """PostgreSQL stores no NUL in a text, and no number beyond its type."""
-    return answer(errors.InvalidRequest("a value holds a NUL character, or a number that is too large to store"))
+    return answer(errors.InvalidRequest("a value contains a NUL character or a number that is too large to store"))
 
 
 async def _on_defect(request: Request, error: Exception) -> JSONResponse:

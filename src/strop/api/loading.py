@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from strop.api.placement import follow, template_of
 from strop.errors import Conflict, StropError
-from strop.jobs.queue import JobQueue
+from strop.jobs.job import JobQueue
 from strop.serve.state import EngineState, ModelState
 from strop.store.datafolder import DataFolder
 from strop.store.deployments import DeploymentStore, StoredDeployment

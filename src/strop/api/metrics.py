@@ -12,9 +12,9 @@ from starlette.types import Scope
 
 from strop import __version__
 from strop.api.errors import METHODS
-from strop.jobs.states import JobStatus
+from strop.jobs.task import TaskStatus
 from strop.store.db import Database
-from strop.store.tables import deployments, jobs, rollouts
+from strop.store.tables import deployments, rollouts, tasks
 
 _SECONDS = (0.005, 0.02, 0.1, 0.5, 2, 10, 60, 600)
 
@@ -55,6 +55,11 @@ class Metrics:
         return generate_latest(self._registry)
 
 
+_JOBS = (
+    sa.select(tasks.c.status, sa.func.count().label("jobs")).where(tasks.c.kind == "training").group_by(tasks.c.status)
+)
+
+
 class _Stored(Collector):
     """What the database knows."""
 
@@ -63,8 +68,7 @@ class _Stored(Collector):
 
     def collect(self) -> Iterator[Metric]:
         with self._database.read() as connection:
-            query = sa.select(jobs.c.status, sa.func.count().label("jobs")).group_by(jobs.c.status)
-            counts = {row.status: row.jobs for row in connection.execute(query)}
+            counts = {row.status: row.jobs for row in connection.execute(_JOBS)}
             ingested = connection.scalar(sa.select(sa.func.max(rollouts.c.seq))) or 0
             usage = connection.execute(
                 sa.select(
@@ -75,7 +79,7 @@ class _Stored(Collector):
                 )
             ).all()
         by_status = GaugeMetricFamily("strop_jobs", "Jobs, by status.", labels=["status"])
-        for status in JobStatus:
+        for status in TaskStatus:
             by_status.add_metric([status], counts.get(status, 0))
         yield by_status
         yield CounterMetricFamily("strop_rollouts_ingested", "Rollouts taken into the database.", value=ingested)

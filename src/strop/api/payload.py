@@ -40,7 +40,7 @@ class Payload:
             if (fault := json_fault(body)) is None:
                 await self._app(scope, _replayed(body, receive), send)
             else:
-                await envelope(400, f"the body is no valid JSON: {fault}", "invalid_json")(scope, receive, send)
+                await envelope(400, f"the body is not valid JSON: {fault}", "invalid_json")(scope, receive, send)
 
 
 def json_fault(body: bytes) -> str | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from strop.api.sources import find_trained, is_trained
 from strop.errors import ConfigError, ModelError, NotFound, RunError
-from strop.jobs.queue import JobQueue
+from strop.jobs.job import JobQueue
 from strop.policy.catalogue import find_entry
 from strop.policy.weights import whole_folder
 from strop.store.checkpoints import MANIFEST

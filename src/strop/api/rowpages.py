@@ -61,7 +61,7 @@ def _parsed(cursor: str | None) -> tuple[int, int]:
         return 0, 0
     match = _CURSOR.fullmatch(cursor)
     if match is None:
-        raise InvalidRequest(f"{cursor!r} is no cursor; take `next` of the page before", param="after")
+        raise InvalidRequest(f"{cursor!r} is not a valid cursor; use `next` of the previous page", param="after")
     return int(match[1]), int(match[2])
 
 

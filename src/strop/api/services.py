@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from strop.api.deployments import Deployments
 from strop.jobs.evaluations import EvaluationQueue
-from strop.jobs.queue import JobQueue
+from strop.jobs.job import JobQueue
 from strop.serve.supervisor import EngineProcess
 from strop.store.datafolder import DataFolder
 from strop.store.db import Database

@@ -11,8 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from strop.errors import NotFound
-from strop.jobs.job import Job
-from strop.jobs.queue import JobQueue
+from strop.jobs.job import Job, JobQueue
 from strop.store import queries
 from strop.store.datafolder import DataFolder
 from strop.store.tables import runs

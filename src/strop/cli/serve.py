@@ -25,7 +25,10 @@ def serve(
         float | None, typer.Option(metavar="GIB", help="Memory limit for all deployments together.")
     ] = None,
     idle_minutes: Annotated[
-        float, typer.Option(min=0, help="Seconds of idle time before a deployment is unloaded. 0 disables unloading.")
+        float, typer.Option(min=0, help="Minutes of idle time before a deployment is unloaded. 0 disables unloading.")
+    ] = 30.0,
+    stalled_minutes: Annotated[
+        float, typer.Option(min=0, help="Minutes without output before a process is restarted. 0 disables that.")
     ] = 30.0,
 ) -> None:
     """Run the server: jobs, an OpenAI-compatible API, deployments.
@@ -40,7 +43,7 @@ def serve(
     os.umask(0o077)
     os.environ.pop("STROP_DATABASE_URL", None)
     options = Options(
-        host, port, data_dir, database_url, concurrency, max_concurrent, memory, idle_minutes=idle_minutes
+        host, port, data_dir, database_url, concurrency, max_concurrent, memory, idle_minutes, stalled_minutes
     )
     Server(options, _greet).run()
 

@@ -23,6 +23,6 @@ def open_environment(config: EnvironmentConfig) -> Environment:
     if make is None:
         known = ", ".join(sorted(ENVIRONMENTS))
         raise ConfigError(
-            f"environment.name: no environment {config.name!r}; known are {known}", param="environment.name"
+            f"environment.name: no environment {config.name!r}; expected one of {known}", param="environment.name"
         )
     return make(config.options)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from strop.config import RunConfig
-from strop.metrics import group_metrics, pass_metrics
+from strop.metrics import failure_metrics, group_metrics, pass_metrics
 from strop.rollout import Player, RolloutScorer, run_groups
 from strop.seeds import derive_seed
 from strop.types import Group, Row, SamplingParams
@@ -40,6 +40,18 @@ async def evaluate(
     )
     groups = await run_groups(rows, config.eval.samples, params, player, scorer, on_group)
     return Evaluation(tuple(groups), measure(groups, config.eval.pass_threshold))
+
+
+def validation_metrics(groups: Sequence[Group], config: RunConfig) -> dict[str, float]:
+    """The metrics of a validation.
+
+    Where more groups could not be scored than `train.max_failed_groups` allows, only the counts of
+    failures: a mean over the rows that happened to work could make a poor checkpoint the best.
+    """
+    failed = sum(group.failure is not None for group in groups)
+    if failed > config.train.max_failed_groups * len(groups):
+        return failure_metrics(groups)
+    return measure(groups, config.eval.pass_threshold)
 
 
 def measure(groups: Sequence[Group], pass_threshold: float) -> dict[str, float]:

@@ -130,9 +130,9 @@ def check_endpoint(url: str | None) -> None:
     except ValueError:
         valid = False
     if not valid:
-        raise ValueError(f"base_url {url!r} is no address; one looks like https://api.openai.com/v1")
+        raise ValueError(f"base_url {url!r} is not a base URL; expected, for example, https://api.openai.com/v1")
     if parts.username or parts.password:
-        raise ValueError("base_url must hold no password; name a variable that does with api_key_env")
+        raise ValueError("base_url must not contain a password; use api_key_env instead")
     if parts.query or parts.fragment:
         raise ValueError("base_url ends with its path, such as /v1; leave out what is behind ? or #")
 

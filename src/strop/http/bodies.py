@@ -25,7 +25,7 @@ class Body(BaseModel):
             if key not in cls.model_fields:
                 nearest = difflib.get_close_matches(str(key), cls.model_fields, n=1, cutoff=0.5)
                 known = ", ".join(sorted(cls.model_fields))
-                hint = f"did you mean {nearest[0]!r}?" if nearest else f"known are {known}"
+                hint = f"did you mean {nearest[0]!r}?" if nearest else f"expected one of {known}"
                 raise PydanticCustomError("unknown_key", "unknown key {key}; {hint}", {"key": str(key), "hint": hint})
         return value
 

@@ -1,12 +1,14 @@
-"""What a training process gets to see of the server's environment."""
+"""What the process of a task gets to see of the server's environment."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterable, Mapping
 
 from strop.config import RewardConfig
 from strop.errors import RewardError
+from strop.jobs.kind import Secrets
 
 # Whatever is called like this stays with the server, but for what the trainer itself logs in
 # with: to a model hub, to a tracker.
@@ -44,3 +46,21 @@ def trainer_secrets(recorders: Iterable[str], secrets: Iterable[str]) -> tuple[s
     """The stored secrets with which the trainer itself logs in: to the model hub, to the job's trackers."""
     prefixes = ("HF_", *(f"{recorder.upper()}_" for recorder in recorders))
     return tuple(name for name in secrets if name.startswith(prefixes))
+
+
+class Environment:
+    """The variables of the server's processes, at this moment."""
+
+    def __init__(self, secrets: Secrets) -> None:
+        """Raises DatabaseError where the names of the stored secrets cannot be read."""
+        self._secrets = secrets
+        self.stored = frozenset(secret.name for secret in secrets.names())
+        self.public = public_environment(os.environ, self.stored)
+
+    def of_rewards(self, rewards: Iterable[RewardConfig]) -> tuple[str, ...]:
+        """The stored secrets that rewards name. RewardError where there is no variable of a name."""
+        return needed_secrets(rewards, self.public, self.stored)
+
+    def with_secrets(self, names: Iterable[str]) -> dict[str, str]:
+        """All variables without a secret, and these stored ones."""
+        return {**self.public, **self._secrets.reveal(dict.fromkeys(names))}

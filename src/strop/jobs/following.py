@@ -14,7 +14,7 @@ from strop.types import Json
 
 @dataclass(frozen=True)
 class News:
-    """Steps and checkpoints that nobody was told of yet."""
+    """Steps and checkpoints that no event has reported yet."""
 
     steps: Sequence[Mapping[str, Json]]
     """Lines of metrics.jsonl."""
@@ -26,7 +26,7 @@ class News:
 
 
 class RunFollower:
-    """Reads a run folder that a process is writing. What was read stays new until it is `told`."""
+    """Reads a run folder that a process is writing. What was read stays new until it is `reported`."""
 
     def __init__(self, run: RunDir, last_step: int, checkpoints: Iterable[int]) -> None:
         """Steps up to `last_step`, and these checkpoints, are known: a run that resumed may do them again."""
@@ -34,23 +34,23 @@ class RunFollower:
         self._last_step = last_step
         self._lines = _Lines(run.metrics_file)
         self._steps: list[dict[str, Json]] = []
-        self._told_checkpoints = set(checkpoints)
+        self._reported_checkpoints = set(checkpoints)
 
     def news(self, limit: int = 500) -> News:
-        """What was not told yet, oldest first; of steps no more than `limit`."""
+        """What was not reported yet, oldest first; of steps no more than `limit`."""
         for line in self._lines.read():
             if line["step"] > max(self._last_step, self._steps[-1]["step"] if self._steps else -1):
                 self._steps.append(line)
         listed = self._run.checkpoint_status().get("checkpoints", [])
-        unknown = [entry for entry in listed if entry["step"] not in self._told_checkpoints]
+        unknown = [entry for entry in listed if entry["step"] not in self._reported_checkpoints]
         return News(self._steps[:limit], unknown)
 
-    def told(self, news: News) -> None:
+    def reported(self, news: News) -> None:
         """The news were recorded."""
         self._steps = self._steps[len(news.steps) :]
         if news.steps:
             self._last_step = news.steps[-1]["step"]
-        self._told_checkpoints |= {entry["step"] for entry in news.checkpoints}
+        self._reported_checkpoints |= {entry["step"] for entry in news.checkpoints}
 
 
 class _Lines:

@@ -1,4 +1,4 @@
-"""A job as a client asks for it, as the database holds it, and the events of its life."""
+"""Jobs: training tasks as clients ask for them and see them, and their queue."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection, RowMapping
 
 from strop.config import RunConfig, parse_config
-from strop.errors import NotFound
-from strop.jobs.states import JobStatus
+from strop.errors import Conflict, StropError
+from strop.jobs.queue import TaskQueue
+from strop.jobs.task import NewEvent, Task, TaskStatus, last_place
+from strop.store.ids import new_id
+from strop.store.tables import jobs, tasks
 from strop.types import Json
-
-Level = Literal["info", "warn", "error"]
-Wanted = Literal["pause", "cancel"]
 
 
 @dataclass(frozen=True)
@@ -36,20 +39,10 @@ class NewJob:
 
 
 @dataclass(frozen=True)
-class Job:
-    """A row of the jobs table at one moment. Times are seconds since 1970."""
+class Job(Task):
+    """A training task at one moment. Its folder is the run folder."""
 
-    seq: int
-    id: str
-    created_at: float
     name: str
-    status: JobStatus
-    wanted: Wanted | None
-    """What was asked for and is not done yet."""
-    reason: str | None
-    """Why it waits, was restarted, paused or failed, and what to do: for people."""
-    error_code: str | None
-    error_param: str | None
     model: str
     config_json: str
     request: Mapping[str, Json]
@@ -58,19 +51,6 @@ class Job:
     fine_tuned_model: str | None
     forked_from: str | None
     run_id: str | None
-    folder: str
-    """Run folder, relative to the data folder."""
-    queued_seq: int
-    started_at: float | None
-    """When a process first trained it."""
-    finished_at: float | None
-    restarts: int
-    """Automatic ones since the newest checkpoint."""
-    token: int
-    lease_owner: str | None
-    lease_expires_at: float | None
-    pid: int | None
-    pid_started_at: float | None
 
     @cached_property
     def config(self) -> RunConfig:
@@ -105,49 +85,131 @@ class Job:
         base = base.rstrip("/").rpartition("/")[2]
         return f"ft:{_plain(base)}:strop:{_plain(self.suffix or '')}:{short_id(self.id)}"
 
-    @property
-    def error(self) -> dict[str, Json] | None:
-        """Why it failed, in OpenAI's form; None unless it did."""
-        if self.status is not JobStatus.FAILED:
+
+class JobQueue(TaskQueue[Job]):
+    """All jobs of a server."""
+
+    kind = "training"
+    noun = "job"
+    table = jobs
+    created = "Created fine-tuning job"
+
+    def create(self, new: NewJob) -> Job:
+        """Add a job to the end of the queue, and a check of its files. Once this returns, it outlives a power cut."""
+        with self.database.write() as connection:
+            job_id = _unused_id(connection)
+            seq = self._insert(
+                connection,
+                job_id,
+                f"runs/{job_id}",
+                TaskStatus.VALIDATING_FILES,
+                name=new.name,
+                model=new.model,
+                config=new.config.model_dump_json(),
+                request=json.dumps(dict(new.request), ensure_ascii=False),
+                training_file=new.training_file,
+                validation_file=new.validation_file,
+                forked_from=new.forked_from,
+            )
+            self._add_check(connection, seq)
+            return self._get(connection, job_id)
+
+    def by_model(self, name: str) -> Job | None:
+        """The job that made a fine-tuned model, by the model's name."""
+        return self._first(jobs.c.fine_tuned_model == name)
+
+    def by_model_name(self, name: str) -> Job | None:
+        """The job whose model is called so, or will be once it is finished."""
+        short = name.rpartition(":")[2]
+        if re.fullmatch("[0-9a-f]{8}", short) is None:
             return None
-        return {"code": self.error_code, "message": self.reason, "param": self.error_param}
+        job = self._first(tasks.c.id.like(f"ftjob-{short}%"))
+        return job if job is not None and job.model_name == name else None
 
+    def by_run(self, run_id: str) -> Job | None:
+        """The job that a run belongs to; None for a run that was imported."""
+        return self._first(jobs.c.run_id == run_id)
 
-@dataclass(frozen=True)
-class NewEvent:
-    """Something to tell about a job."""
+    def resume(self, job_id: str, changes: Mapping[str, Any] | None = None) -> Job:
+        """Put a paused or failed job at the end of the queue: it goes on from its newest checkpoint.
 
-    message: str
-    level: Level = "info"
-    type: Literal["message", "metrics"] = "message"
-    data: Mapping[str, Json] | None = None
-    once: str | None = None
-    """A second event of the same job with this key is not recorded."""
+        `changes` to the tables of its configuration are as in `clone`; ConfigError where the result
+        cannot be run. A job that waits or runs stays as it is. Conflict for one that is finished,
+        or is being paused or cancelled at this moment.
+        """
+        with self.database.write() as connection:
+            job = self._get(connection, job_id, lock=True)
+            if job.requested:
+                raise Conflict(f"job {job_id} is asked to {job.requested}: wait until that is done, then resume it")
+            if job.status in (TaskStatus.VALIDATING_FILES, TaskStatus.QUEUED, TaskStatus.RUNNING):
+                if changes:
+                    raise Conflict(f"job {job_id} is {job.status}; pause it, then resume it with changes")
+                return job
+            if job.status not in (TaskStatus.PAUSED, TaskStatus.FAILED):
+                raise Conflict(f"job {job_id} is {job.status}; clone it, or fork one of its checkpoints, to train on")
+            unchecked = job.status is TaskStatus.FAILED and job.started_at is None
+            goal = TaskStatus.VALIDATING_FILES if unchecked else TaskStatus.QUEUED
+            config = job.changed(changes or {}).model_dump_json()
+            connection.execute(jobs.update().where(jobs.c.task == job.seq).values(config=config))
+            cleared = dict.fromkeys(("reason", "error_code", "error_param", "finished_at", "pid", "pid_started_at"))
+            resumed = self._move(connection, job, goal, **cleared, restarts=0, place=last_place())
+            if unchecked:
+                self._add_check(connection, job.seq)
+            return resumed
 
+    def delete(self, job_id: str) -> Job:
+        """Forget a finished job and its events; its run folder stays. Conflict for one that is not finished."""
+        with self.database.write() as connection:
+            job = self._get(connection, job_id, lock=True)
+            if not job.status.finished:
+                raise Conflict(f"job {job_id} is {job.status}; cancel it first, then delete it")
+            connection.execute(tasks.delete().where(tasks.c.seq == job.seq))
+        return job
 
-@dataclass(frozen=True)
-class Event:
-    """An event as it was recorded."""
+    def read(self, row: RowMapping) -> Job:
+        """A row of both tables."""
+        values = {**row, "status": TaskStatus(row["status"]), "request": json.loads(row["request"])}
+        return Job(config_json=values.pop("config"), **values)
 
-    seq: int
-    created_at: float
-    level: Level
-    type: Literal["message", "metrics"]
-    message: str
-    data: Mapping[str, Json] | None
+    def files_checked(self, connection: Connection, job_seq: int, found: Mapping[str, Json] | StropError) -> None:
+        """Let a job go on whose files were checked: to the queue, to a pause that was requested, or to a failure.
 
-    @property
-    def id(self) -> str:
-        """What clients see: the number of the event."""
-        return f"ftevent-{self.seq:024x}"
+        Nothing where a client has cancelled it meanwhile.
+        """
+        row = connection.execute(self._select().where(tasks.c.seq == job_seq).with_for_update()).mappings().first()
+        job = self.read(row) if row else None
+        if job is None or job.status is not TaskStatus.VALIDATING_FILES:
+            return
+        if isinstance(found, StropError):
+            failure = {"reason": found.message, "error_code": found.code, "error_param": found.param}
+            event = NewEvent(f"Job failed: {found.message}", level="error")
+            self._move(connection, job, TaskStatus.FAILED, event, **failure, requested=None)
+        elif job.requested == "pause":
+            self._move(connection, job, TaskStatus.PAUSED, NewEvent("Job paused", data=found), requested=None)
+        else:
+            event = NewEvent("Files validated and moving job to queued state", data=found)
+            self._move(connection, job, TaskStatus.QUEUED, event)
 
+    def _move(
+        self, connection: Connection, task: Job, status: TaskStatus, event: NewEvent | None = None, **values: Any
+    ) -> Job:
+        if task.status is TaskStatus.VALIDATING_FILES:
+            self._cancel_check(connection, task)
+        return super()._move(connection, task, status, event, **values)
 
-def event_seq(event_id: str) -> int:
-    """The number in the id of an event. NotFound for what is no such id."""
-    match = re.fullmatch(r"ftevent-([0-9a-f]{24})", event_id)
-    if match is None:
-        raise NotFound(f"no event {event_id!r}")
-    return int(match[1], 16)
+    def _add_check(self, connection: Connection, job_seq: int) -> None:
+        """Have the files of a job checked, by a task that the job waits for."""
+        task_id, job = new_id("task_"), tasks.alias()
+        place = sa.select(job.c.place).where(job.c.seq == job_seq).scalar_subquery()
+        values = {"id": task_id, "kind": "validation", "created_at": self.clock(), "status": TaskStatus.QUEUED}
+        statement = tasks.insert().values(**values, parent=job_seq, folder=f"tasks/{task_id}", place=place)
+        connection.execute(statement)
+
+    def _cancel_check(self, connection: Connection, job: Job) -> None:
+        check = tasks.update().where(tasks.c.parent == job.seq)
+        ended = {"status": TaskStatus.CANCELLED, "finished_at": self.clock()}
+        connection.execute(check.where(tasks.c.status == TaskStatus.QUEUED).values(**ended))
+        connection.execute(check.where(tasks.c.status == TaskStatus.RUNNING).values(requested="cancel"))
 
 
 def _plain(text: str) -> str:
@@ -185,3 +247,11 @@ def _merged(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
         both = isinstance(value, Mapping) and isinstance(known, Mapping)
         result[key] = _merged(known, value) if both else value  # type: ignore[arg-type]
     return result
+
+
+def _unused_id(connection: Connection) -> str:
+    """An id whose first digits are new, since names of models end in them."""
+    while True:
+        job_id = new_id("ftjob-")
+        if connection.scalar(sa.select(tasks.c.seq).where(tasks.c.id.like(f"ftjob-{short_id(job_id)}%"))) is None:
+            return job_id

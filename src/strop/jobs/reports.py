@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from strop.jobs.job import Job, NewEvent
-from strop.jobs.outcome import Outcome
-from strop.jobs.states import JobStatus
+from strop.jobs.job import Job
+from strop.jobs.kind import Settled
+from strop.jobs.task import NewEvent, TaskStatus
 from strop.types import Json
 
 # OpenAI's kinds of errors by the cause of a failure; every other cause lies in what runs the grader.
@@ -39,7 +39,7 @@ def step_event(job: Job, metrics: Mapping[str, Json], total_steps: int | None) -
 
 
 def checkpoint_event(job: Job, entry: Mapping[str, Json]) -> NewEvent:
-    """Tells of a checkpoint, from its entry in checkpoint_status.json."""
+    """The event of a checkpoint, from its entry in checkpoint_status.json."""
     step = entry["step"]
     return NewEvent(
         f"Checkpoint created at step {step} with Snapshot ID: {job.model_name}:ckpt-step-{step}",
@@ -48,18 +48,18 @@ def checkpoint_event(job: Job, entry: Mapping[str, Json]) -> NewEvent:
     )
 
 
-def ending_events(job: Job, outcome: Outcome) -> list[NewEvent]:
-    """The last words about a job, or the last for now."""
+def ending_events(job: Job, outcome: Settled) -> list[NewEvent]:
+    """The events about the end of a job, or about its pause."""
     match outcome.status:
-        case JobStatus.SUCCEEDED:
+        case TaskStatus.SUCCEEDED:
             model = job.model_name
             return [
                 NewEvent(f"New fine-tuned model created: {model}", data={"fine_tuned_model": model}),
                 NewEvent("The job has successfully completed"),
             ]
-        case JobStatus.PAUSED:
+        case TaskStatus.PAUSED:
             return [NewEvent(f"Job paused: {outcome.reason}", level="warn" if outcome.code else "info")]
-        case JobStatus.FAILED:
+        case TaskStatus.FAILED:
             return [NewEvent(f"Job failed: {outcome.reason}", level="error")]
     return [NewEvent("Job cancelled")]
 

@@ -1,236 +1,355 @@
-"""One running job in the hands of a runner: its process is started, followed, stopped, replaced.
+"""One running task in the hands of a supervisor: its process is started, followed, stopped, replaced.
 
 `tick` is called again and again and never waits. What it learns goes to the database with the
-job's token; what it does to processes comes after the run's fence was raised to that token.
+task's token; what it does to processes comes after the folder's fence was raised to that token.
 """
 
 from __future__ import annotations
 
-import logging
 import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from strop.errors import StropError
-from strop.jobs.folder import close_run, prepare_run, write_config
-from strop.jobs.following import RunFollower
-from strop.jobs.job import Job, NewEvent
-from strop.jobs.launcher import UNKNOWN_EXIT, Process, Unreachable
-from strop.jobs.outcome import Outcome, cannot_start, judge
-from strop.jobs.reports import checkpoint_event, ending_events, step_event
-from strop.jobs.states import JobStatus
-from strop.jobs.tools import Tools
-from strop.store.rundir import RunDir, RunState
-
-log = logging.getLogger(__name__)
+from strop.errors import StropError, Unavailable
+from strop.jobs.kind import Change, Exit, Handler, Kind, Outcome, Restart, Settled, failed
+from strop.jobs.launcher import UNKNOWN_EXIT, Launcher, Process, Unreachable
+from strop.jobs.leases import Leases
+from strop.jobs.outcome import cannot_start
+from strop.jobs.task import Action, NewEvent, Task, TaskStatus
+from strop.store.rundir import FailureCode, RunState
+from strop.store.taskdir import TaskDir
 
 _LOOK_AGAIN_S = 5.0
-"""Seconds between two looks at a run that a process out of reach is training."""
+"""Seconds between two looks at a task that a process out of reach works on."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How patient a supervisor is. Times in seconds."""
+
+    restarts: int = 3
+    """Automatic ones in a row in which the task did not get on."""
+    backoff_s: float = 5.0
+    """Before the first of them; each further one waits twice as long."""
+    longest_backoff_s: float = 300.0
+    grace_s: float = 30.0
+    """For a cancelled process to end by itself."""
+    stalled_s: float = 1800.0
+    """A process that writes nothing for so long is ended; 0 means never."""
+    lease_s: float = 30.0
+    """A lease that is not renewed for so long is dead."""
+    interval_s: float = 0.25
+    """Between two looks at the tasks."""
+
+
+@dataclass(frozen=True)
+class Starting:
+    """A process is to be started, once it is `due` by the monotonic clock."""
+
+    due: float
+
+
+@dataclass(frozen=True)
+class Running:
+    """A process works on the task."""
+
+    process: Process
+    since: float
+    written: float
+    """When the newest of its files was written."""
+    moved_at: float
+    """When that last changed, by the monotonic clock."""
+    looked_at: float
+    """When that was last looked at."""
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """The process was asked to end."""
+
+    process: Process
+    action: Action
+    since: float
+
+
+@dataclass(frozen=True)
+class Killed:
+    """The process was ended by the supervisor, which knows what that means."""
+
+    process: Process
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The process has ended, which is not written down yet."""
+
+    code: int
+    outcome: Outcome | None = None
+    """What is known without asking what handles the task."""
+
+
+State = Starting | Running | Stopping | Killed | Ended
+
+
+@dataclass(frozen=True)
+class Seat:
+    """What every piece of work of one supervisor uses."""
+
+    leases: Leases
+    limits: Limits
+    monotonic: Callable[[], float]
+    data: Path
+    """The data folder."""
 
 
 class Work:
-    """A job that is running, or about to."""
+    """A task that is running, or about to."""
 
-    def __init__(self, tools: Tools, job: Job) -> None:
-        """`job` is claimed. See `begin` and `take_over`."""
-        self.job = job
-        self._tools = tools
-        self._run = RunDir(tools.folder.found(job.folder))
-        self._follower = RunFollower(self._run, *tools.leases.told(job))
-        self._process: Process | None = None
-        self._recorded = False
-        self._exit_code: int | None = None
-        """Of a process that has ended, until that was written down."""
-        self._paused_unwatched = False
-        """The machine was shut down, say, and nobody asked for a pause of the job."""
-        self._start_at = tools.monotonic()
-        self._asked: tuple[str, float] | None = None
-        self._complaint = ""
+    def __init__(self, seat: Seat, launcher: Launcher, handler: Handler, task: Task) -> None:
+        """`task` is claimed. See `begin` and `take_over`."""
+        self.task = task
+        self.handler = handler
+        self._seat = seat
+        self._launcher = launcher
+        self._state: State = Starting(seat.monotonic())
+        self._paused_alone = False
+        """It had paused before this supervisor looked, and nobody requested that."""
 
     @classmethod
-    def begin(cls, tools: Tools, job: Job) -> Work | None:
-        """Take a job of the queue; None when it was changed or taken in between."""
-        fault = prepare_run(tools.folder, job)
-        told = [NewEvent("Job started" if job.started_at is None else "Job goes on")]
-        values = {"status": JobStatus.RUNNING, "pid": None, "pid_started_at": None}
-        claimed = tools.leases.claim(job, told, fence=_fence(tools, job), **values)
+    def begin(cls, seat: Seat, kind: Kind, task: Task) -> Work | None:
+        """Take a task of the queue; None when it was changed or taken in between."""
+        handler = kind.open(task)
+        fault = _prepare(handler)
+        noun = "Job" if task.kind == "training" else task.kind.capitalize()
+        events = [NewEvent(f"{noun} started" if task.started_at is None else f"{noun} goes on")]
+        values = {"status": TaskStatus.RUNNING, "pid": None, "pid_started_at": None}
+        claimed = seat.leases.claim(task, events, fence=handler.folder.fence(), **values)
         if claimed is None:
             return None
-        work = cls(tools, claimed)
+        work = cls(seat, kind.launcher, handler, claimed)
         if fault:
             work._settle(fault)
         return work
 
     @classmethod
-    def take_over(cls, tools: Tools, job: Job) -> Work | None:
-        """Go on with a running job of another runner, or of this one before it was started anew.
+    def take_over(cls, seat: Seat, kind: Kind, task: Task) -> Work | None:
+        """Go on with a running task of another supervisor, or of this one before it was started anew.
 
-        A living process is adopted. How a dead one ended is read from the run folder.
+        A living process is adopted. How a dead one ended is read from the folder.
         """
-        claimed = tools.leases.claim(job, fence=_fence(tools, job))
+        handler = kind.open(task)
+        claimed = seat.leases.claim(task, fence=handler.folder.fence())
         if claimed is None:
             return None
-        work = cls(tools, claimed)
-        if not work._run.config_file.is_file():
-            if fault := prepare_run(tools.folder, claimed):
+        work = cls(seat, kind.launcher, handler, claimed)
+        if not handler.prepared:
+            if fault := _prepare(handler):
                 work._settle(fault)
             return work
-        work._paused_unwatched = work._run.status().get("state") == RunState.PAUSED
-        if work._adopt_living() or work._paused_unwatched:
+        work._paused_alone = handler.folder.status().get("state") == RunState.PAUSED
+        if work._adopt_living() or work._paused_alone:
             return work
-        # From here on none of an older token begins to train; but one may have begun just now.
-        work._run.raise_fence(claimed.token)
-        never_started = claimed.pid is None and work._run.status().get("state", RunState.STARTING) == RunState.STARTING
+        # From here on none of an older token begins to work; but one may have begun just now.
+        handler.folder.raise_fence(claimed.token)
+        state = handler.folder.status().get("state", RunState.STARTING)
+        never_started = claimed.pid is None and state == RunState.STARTING
         if not work._adopt_living() and not never_started:
-            work._exit_code = UNKNOWN_EXIT
+            work._state = Ended(UNKNOWN_EXIT)
         return work
 
-    def tick(self, job: Job) -> bool:
-        """Do what is to be done now; false once the job is settled. `job` is the row as it is now.
+    @property
+    def running(self) -> bool:
+        """Whether the task is not settled yet."""
+        return self.task.status is TaskStatus.RUNNING
 
-        Raises LeaseLost, WishChanged, and whatever a full disk or a dead database makes of it:
+    def tick(self, task: Task) -> None:
+        """Do what is to be done now. `task` is the row as it is at this moment.
+
+        Raises LeaseLost, RequestChanged, and whatever a full disk or a dead database makes of it:
         but for the first, the next tick tries again.
         """
-        self.job = job
-        if self._process is not None and self._exit_code is None:
-            self._record()
-            self._exit_code = self._tools.launcher.poll(self._process)
-            self._follow()
-            if self._exit_code is None:
-                self._stop_if_wanted(self._process)
-        if self._exit_code is not None:
-            self._conclude(self._exit_code)
-        elif self._process is None and job.wanted:
-            self._conclude(UNKNOWN_EXIT)
-        elif self._process is None and self._tools.monotonic() >= self._start_at:
-            self._start()
-        return self.job.status is JobStatus.RUNNING
+        self.task = task
+        if isinstance(self._state, Running | Stopping | Killed):
+            self._watch(self._state)
+        match self._state:
+            case Ended(code, outcome):
+                self._conclude(code, outcome)
+            case Starting() if task.requested:
+                self._conclude(UNKNOWN_EXIT, None)
+            case Starting(due) if self._seat.monotonic() >= due:
+                self._start()
+
+    def end_process(self) -> None:
+        """Ask the process to save its work and end, if there is one."""
+        if isinstance(self._state, Running | Stopping):
+            self._launcher.stop(self._state.process, now=False)
+
+    def _watch(self, state: Running | Stopping | Killed) -> None:
+        """Look at the process: what it has written, whether it lives, whether it should."""
+        self._record(state.process)
+        code = self._launcher.poll(state.process)
+        self._follow()
+        if code is not None:
+            self._state = Ended(code, state.outcome if isinstance(state, Killed) else None)
+        elif isinstance(state, Killed):
+            self._launcher.stop(state.process, now=True)
+        elif self.task.requested:
+            self._stop(state, self.task.requested)
+        elif isinstance(state, Running):
+            self._check_progress(state)
+
+    def _stop(self, state: Running | Stopping, action: Action) -> None:
+        """Ask once. A cancelled process that takes too long is ended: what it has saved is whole at any moment."""
+        now = self._seat.monotonic()
+        if isinstance(state, Running):
+            self._launcher.stop(state.process, now=False)
+            self._state = Stopping(state.process, action, now)
+        elif state.action != action:
+            self._state = Stopping(state.process, action, now)
+        elif action == "cancel" and now - state.since > self._seat.limits.grace_s:
+            self._launcher.stop(state.process, now=True)
+
+    def _check_progress(self, state: Running) -> None:
+        """End a process that takes longer than it may, or has not written anything for too long."""
+        now = self._seat.monotonic()
+        limit, stalled_s = self.handler.time_limit_s, self._seat.limits.stalled_s
+        if limit is not None and now - state.since > limit:
+            self._kill(state, Settled(TaskStatus.FAILED, f"not done within {limit:g} s", "timeout"))
+            return
+        if not stalled_s or now - state.looked_at < stalled_s / 50:
+            return
+        written = newest_write(self.handler.folder)
+        self._state = replace(state, looked_at=now)
+        if written != state.written:
+            self._state = replace(state, written=written, moved_at=now, looked_at=now)
+        elif now - state.moved_at > stalled_s:
+            reason = f"its process made no progress for {stalled_s / 60:g} minutes and was ended"
+            self._kill(state, Restart(reason, FailureCode.UNEXPECTED))
+
+    def _kill(self, state: Running, outcome: Outcome) -> None:
+        self._launcher.stop(state.process, now=True)
+        self._state = Killed(state.process, outcome)
 
     def _start(self) -> None:
-        """Start a process, unless one trains the run already."""
-        tools = self._tools
+        """Start a process, unless one works on the task already."""
         try:
-            self._run.raise_fence(self.job.token)
+            self.handler.folder.raise_fence(self.task.token)
             if self._adopt_living():
                 return
-            write_config(self._run, tools.folder, self.job)
-            process = tools.launcher.launch(self._run.path, tools.environment_for(self.job), self.job.token)
+            environment = self.handler.environment()
+            if environment is None:
+                return  # the next tick asks again
+            process = self._launcher.launch(self.handler.folder.path, environment, self.task.token)
+        except Unavailable as error:
+            self._wait(self._seat.limits.backoff_s, error.message)
         except StropError as error:
-            self._settle(Outcome(JobStatus.FAILED, error.message, error.code, error.param))
+            self._settle(failed(error))
         except OSError as error:
-            outcome = cannot_start(error)
-            self._settle(outcome) if outcome.status else self._retry(outcome)
+            self._apply(cannot_start(error))
         else:
             self._adopt(process)
 
     def _adopt_living(self) -> bool:
-        """Take on a process that trains the run, or was started for that; false where there is none."""
-        pid, started_at = self.job.pid, self.job.pid_started_at
+        """Take on a process that works on the task, or was started for that; False where there is none."""
+        pid, started_at = self.task.pid, self.task.pid_started_at
         known = Process(pid, started_at) if pid is not None and started_at is not None else None
         try:
-            process = self._tools.launcher.find(self._run.path, known)
+            process = self._launcher.find(self.handler.folder.path, known)
         except Unreachable as error:
-            self._start_at = self._tools.monotonic() + _LOOK_AGAIN_S
-            self.job = self._tools.leases.change(self.job, reason=error.message)
+            self._wait(_LOOK_AGAIN_S, error.message)
             return True
         if process is not None:
             self._adopt(process)
         return process is not None
 
+    def _wait(self, delay_s: float, reason: str) -> None:
+        self._state = Starting(self._seat.monotonic() + delay_s)
+        if self.task.reason != reason:
+            self.task = self._seat.leases.change(self.task, reason=reason)
+
     def _adopt(self, process: Process) -> None:
-        self._process, self._recorded, self._asked = process, False, None
-        self._record()
+        now = self._seat.monotonic()
+        self._state = Running(process, now, newest_write(self.handler.folder), now, now)
+        self._record(process)
 
-    def _record(self) -> None:
-        """Write down which process it is. Until that is done, a new server finds it by the run's lock."""
-        if self._process is None or self._recorded:
+    def _record(self, process: Process) -> None:
+        """Write down which process it is. Until that is done, a new server finds it by the folder's lock."""
+        if self.task.pid == process.pid and self.task.pid_started_at == process.started_at:
             return
-        started_at = self.job.started_at or self._tools.leases.now()
-        values: dict[str, Any] = {
-            "pid": self._process.pid,
-            "pid_started_at": self._process.started_at,
-            "started_at": started_at,
-        }
-        self.job = self._tools.leases.change(self.job, **values)
-        self._recorded = True
-
-    def _stop_if_wanted(self, process: Process) -> None:
-        """Ask once. A cancelled process that takes too long is ended: its checkpoints are whole at any moment."""
-        wanted, now = self.job.wanted, self._tools.monotonic()
-        if wanted is None:
-            return
-        if self._asked is None:
-            self._tools.launcher.stop(process, now=False)
-        if self._asked is None or self._asked[0] != wanted:
-            self._asked = wanted, now
-        elif wanted == "cancel" and now - self._asked[1] > self._tools.limits.grace_s:
-            self._tools.launcher.stop(process, now=True)
+        values: dict[str, Any] = {"pid": process.pid, "pid_started_at": process.started_at}
+        started_at = self.task.started_at or self._seat.leases.now()
+        reason = None if self.task.restarts == 0 else self.task.reason
+        self.task = self._seat.leases.change(self.task, **values, started_at=started_at, reason=reason)
 
     def _follow(self) -> None:
-        """Take in what the process has written since, and tell of it."""
-        self._ingest()
-        while news := self._follower.news():
-            total = self._run.status().get("total_steps")
-            told = [step_event(self.job, line, total) for line in news.steps]
-            told += [checkpoint_event(self.job, entry) for entry in news.checkpoints]
-            mended = bool(news.checkpoints and self.job.restarts)
-            values: dict[str, Any] = {"restarts": 0, "reason": None} if mended else {}
-            self.job = self._tools.leases.change(self.job, told, **values)
-            self._follower.told(news)
+        """Take in what the process has written since."""
+        for change in self.handler.follow():
+            self._write(change)
 
-    def _ingest(self) -> None:
-        """Charts and rollouts come from the database's copy of the run: that it is late stops no job."""
-        run_id, complaint = self.job.run_id, ""
-        try:
-            if run_id is None:
-                run_id = self._tools.ingester.import_run(self._run.path)
-            else:
-                self._tools.ingester.refresh(run_id)
-        except Exception as error:
-            complaint = str(error)
-            if complaint != self._complaint:  # not four times a second
-                log.exception("job %s: its run could not be taken in", self.job.id)
-        self._complaint = complaint
-        if run_id != self.job.run_id:
-            self.job = self._tools.leases.change(self.job, run_id=run_id)
+    def _write(self, change: Change) -> None:
+        if change.events or change.values or change.also:
+            self.task = self._seat.leases.change(self.task, change.events, change.also, change.durable, **change.values)
 
-    def _conclude(self, exit_code: int) -> None:
+    def _conclude(self, code: int, known: Outcome | None) -> None:
         """No process is at work: see what that means."""
-        if self._run.config_file.is_file():
-            self._follow()
-        status = self._run.status()
-        outcome = judge(status, exit_code, self.job.wanted, shutil.disk_usage(self._tools.folder.path).free)
-        if outcome.status is None:
-            self._retry(outcome)
-        elif not (self._paused_unwatched and status.get("state") == RunState.PAUSED and not self.job.wanted):
-            self._settle(outcome)
-        self._process, self._exit_code, self._paused_unwatched = None, None, False
+        self._follow()
+        free = shutil.disk_usage(self._seat.data).free
+        ended = Exit(code, self.task.requested, free, self._paused_alone)
+        self._apply(known if known and not self.task.requested else self.handler.conclude(ended))
+        self._paused_alone = False
 
-    def _retry(self, outcome: Outcome) -> None:
-        """Start again later, or give up."""
-        limits, again = self._tools.limits, self.job.restarts + 1
+    def _apply(self, outcome: Outcome) -> None:
+        self._settle(outcome) if isinstance(outcome, Settled) else self._restart(outcome)
+
+    def _restart(self, outcome: Restart) -> None:
+        """Start again, after a while if it is counted, or give up."""
+        limits, again = self._seat.limits, self.task.restarts + 1
+        if not outcome.counted:
+            self.task = self._seat.leases.change(self.task, reason=outcome.reason, pid=None, pid_started_at=None)
+            self._state = Starting(self._seat.monotonic())
+            return
         if again > limits.restarts:
-            reason = f"{outcome.reason}\nGiven up after {limits.restarts} restarts without a new checkpoint"
-            self._settle(Outcome(JobStatus.FAILED, reason, outcome.code))
+            progress = " without a new checkpoint" if self.task.kind == "training" else ""
+            reason = f"{outcome.reason}\nGiven up after {limits.restarts} restarts{progress}"
+            self._settle(Settled(TaskStatus.FAILED, reason, outcome.code))
             return
         delay = min(limits.backoff_s * 2 ** (again - 1), limits.longest_backoff_s)
         reason = f"{outcome.reason} (restart {again} of {limits.restarts} in {delay:g} s)"
-        values = {"restarts": again, "reason": reason, "pid": None, "pid_started_at": None}
-        self.job = self._tools.leases.change(self.job, [NewEvent(reason, level="warn")], **values)
-        self._start_at = self._tools.monotonic() + delay
+        values: dict[str, Any] = {"restarts": again, "reason": reason, "pid": None, "pid_started_at": None}
+        self.task = self._seat.leases.change(self.task, [NewEvent(reason, level="warn")], **values)
+        self._state = Starting(self._seat.monotonic() + delay)
 
-    def _settle(self, outcome: Outcome) -> None:
-        """Write down how it ended, first in the run folder."""
-        assert outcome.status is not None
-        if close_run(self._run, outcome):
-            self._ingest()
-        values: dict[str, Any] = {"reason": outcome.reason, "pid": None, "pid_started_at": None}
+    def _settle(self, outcome: Settled) -> None:
+        """Write down how it ended, first in its folder."""
+        change = self.handler.finish(outcome)
+        values = {**change.values, "reason": outcome.reason, "pid": None, "pid_started_at": None}
         if outcome.code:
             values |= {"error_code": outcome.code, "error_param": outcome.param}
-        if outcome.status is JobStatus.SUCCEEDED:
-            values["fine_tuned_model"] = self.job.model_name
-        self.job = self._tools.leases.settle(self.job, outcome.status, ending_events(self.job, outcome), **values)
+        self.task = self._seat.leases.settle(self.task, outcome.status, change.events, change.also, **values)
 
 
-def _fence(tools: Tools, job: Job) -> int:
-    """Of its run folder: ahead of the database where that was brought back from a copy."""
-    return RunDir(tools.folder.found(job.folder)).fence()
+def _prepare(handler: Handler) -> Settled | None:
+    """Have the folder made ready; what becomes of the task where that fails."""
+    try:
+        handler.prepare()
+    except StropError as error:
+        return failed(error)
+    except OSError as error:
+        outcome = cannot_start(error)
+        if isinstance(outcome, Restart):
+            return Settled(TaskStatus.FAILED, outcome.reason, outcome.code)
+        return outcome
+    return None
+
+
+def newest_write(folder: TaskDir) -> float:
+    """When the newest file of a folder was written, or a file was added to a folder in it."""
+    times = [0.0]
+    for path in folder.path.glob("*"):
+        with suppress(FileNotFoundError):
+            times.append(path.stat().st_mtime)
+    return max(times)

@@ -74,6 +74,6 @@ def export_merged(source: str, name: str, target: Path) -> None:
     """
     policy = load_policy(source, name, torch.device("cpu"), torch.float32)
     if not isinstance(policy.model, PeftModel):
-        raise ModelError(f"{name} has no adapter to merge: it holds full weights already")
+        raise ModelError(f"{name} has no adapter to merge: it already contains full weights")
     merged = policy.model.merge_and_unload(safe_merge=True)
     save_weights(replace(policy, model=merged), target)

@@ -102,7 +102,7 @@ class EngineThread:
         loop = _Loop(self._work, on_failure)  # which must not refer to this object
         self._thread = threading.Thread(target=loop.run, name="engine", daemon=True)
         self._thread.start()
-        weakref.finalize(self, self._work.put, None)
+        weakref.finalize(self, _end, self._work, self._thread)
 
     def submit(self, tickets: Sequence[Ticket]) -> None:
         """Queue requests that enter their engines together, before the next step.
@@ -125,6 +125,13 @@ class EngineThread:
         """End the thread after the step that it is in."""
         self._work.put(None)
         self._thread.join()
+
+
+def _end(work: SimpleQueue[_Work], thread: threading.Thread) -> None:
+    """End the thread. At exit too, and not without it: torch aborts the process where it is cut short."""
+    work.put(None)
+    if thread is not threading.current_thread():
+        thread.join()
 
 
 class _Loop:

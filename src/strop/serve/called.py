@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from strop.policy.tool_calls import ToolCallFormat
+from strop.serve.transcript import possible_start
 from strop.types import Json, ToolCall
 
 
@@ -15,6 +16,7 @@ class CallText:
     def __init__(self, calls: ToolCallFormat, tools: Sequence[Mapping[str, Json]], special: Sequence[str]) -> None:
         """`special` are the special tokens as text: models mark calls with them, and clients see none."""
         self._calls, self._tools = calls, tools
+        self._specials = special
         self._special = re.compile("|".join(map(re.escape, special)) or r"(?!)")
         self._text = ""
         self._sent = 0
@@ -23,7 +25,9 @@ class CallText:
     def add(self, text: str) -> str:
         """Take in more text, special tokens included; what of it all can be sent now."""
         self._text += text
-        return self._show(max(self._calls.safe_length(self._text), self._sent))
+        safe = self._calls.safe_length(self._text)
+        safe -= possible_start(self._text[:safe], self._specials)
+        return self._show(max(safe, self._sent))
 
     def end(self) -> tuple[str, str, tuple[ToolCall, ...]]:
         """What is left to send, the whole content, and the calls."""

@@ -33,7 +33,7 @@ def check_tools(tools: Sequence[Mapping[str, Json]]) -> None:
 def _message(message: Mapping[str, Json], where: str) -> Message:
     role = message.get("role")
     if not isinstance(role, str) or role not in _ROLES:
-        raise InvalidRequest(f"{where}.role is {role!r}; known are {', '.join(_ROLES)}", param=f"{where}.role")
+        raise InvalidRequest(f"{where}.role is {role!r}; expected one of {', '.join(_ROLES)}", param=f"{where}.role")
     for key, value in message.items():
         if key not in _KEYS and value not in (None, [], {}):  # answers are sent back with all their nulls
             raise InvalidRequest(f"{where}.{key}: not supported; remove it", param=f"{where}.{key}")

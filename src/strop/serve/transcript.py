@@ -56,7 +56,7 @@ class Transcript:
 
     def piece(self) -> Piece:
         """What can be sent now."""
-        return self._piece(_possible_start(self._held, self._stop))
+        return self._piece(possible_start(self._held, self._stop))
 
     def rest(self) -> Piece:
         """What is left, once the completion has ended."""
@@ -98,10 +98,10 @@ class Transcript:
         return count
 
 
-def _possible_start(text: str, stop: Sequence[str]) -> int:
-    """Length of the longest end of the text that a stop string could begin with."""
-    longest = max((len(string) for string in stop), default=0)
+def possible_start(text: str, strings: Sequence[str]) -> int:
+    """Length of the longest end of the text that one of the strings could begin with."""
+    longest = max((len(string) for string in strings), default=0)
     for length in range(min(longest - 1, len(text)), 0, -1):
-        if any(string.startswith(text[-length:]) for string in stop):
+        if any(string.startswith(text[-length:]) for string in strings):
             return length
     return 0

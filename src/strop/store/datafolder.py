@@ -8,6 +8,7 @@ files/<file id>               uploaded files
 rewards/<reward id>/<version>/
 runs/<job id>/                run folders of jobs
 evaluations/<evaluation id>/
+tasks/<task id>/              short tasks: checks of files, trials of rewards, lengths of prompts
 engine.sock                   the model process
 server.log
 """
@@ -41,7 +42,7 @@ class DataFolder:
         folder = cls((path or default_path()).expanduser().resolve())
         try:
             folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for inner in (folder.files, folder.rewards, folder.runs, folder.evaluations):
+            for inner in (folder.files, folder.rewards, folder.runs, folder.evaluations, folder.tasks):
                 inner.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise ServerError(f"{folder.path}: cannot create a data folder here: {error.strerror}") from None
@@ -68,6 +69,10 @@ class DataFolder:
     @property
     def evaluations(self) -> Path:
         return self.path / "evaluations"
+
+    @property
+    def tasks(self) -> Path:
+        return self.path / "tasks"
 
     @property
     def engine_socket(self) -> Path:

@@ -11,7 +11,7 @@ from strop.errors import Conflict, InvalidRequest, NotFound
 from strop.store.db import Database
 from strop.store.ids import new_id
 from strop.store.names import checked_name, unique_name
-from strop.store.tables import datasets, evaluations, files, jobs
+from strop.store.tables import datasets, evaluations, files, jobs, tasks
 
 MAX_DESCRIPTION = 2000
 ENDED = ("succeeded", "failed", "cancelled")
@@ -127,7 +127,9 @@ def _user(connection: sa.Connection, dataset: Dataset) -> str | None:
     of_job = sa.or_(jobs.c.training_file == dataset.file_id, jobs.c.validation_file == dataset.file_id)
     of_evaluation = sa.or_(evaluations.c.spec.contains(dataset.id), evaluations.c.spec.contains(dataset.file_id))
     for table, uses in ((jobs, of_job), (evaluations, of_evaluation)):
-        found = connection.scalar(sa.select(table.c.id).where(uses, table.c.status.not_in(ENDED)).limit(1))
+        found = connection.scalar(
+            sa.select(tasks.c.id).join_from(tasks, table).where(uses, tasks.c.status.not_in(ENDED)).limit(1)
+        )
         if found is not None:
             return str(found)
     return None

@@ -12,26 +12,23 @@ goes on with the folder keeps those and does the others.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 
 from strop.errors import RunError
 from strop.store.files import append_line, json_line, read_lines, write_atomic, write_json
-from strop.store.locks import hold
 from strop.store.rundir import RunState
+from strop.store.taskdir import TaskDir, read_object
 from strop.types import Json
 
 
-class EvaluationDir:
+class EvaluationDir(TaskDir):
     """One evaluation's folder."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    in_use = "is being evaluated"
 
     @classmethod
     def create(cls, path: Path, spec: Mapping[str, Json]) -> EvaluationDir:
@@ -50,14 +47,6 @@ class EvaluationDir:
         return folder
 
     @property
-    def spec_file(self) -> Path:
-        return self.path / "spec.json"
-
-    @property
-    def status_file(self) -> Path:
-        return self.path / "status.json"
-
-    @property
     def rollouts_file(self) -> Path:
         return self.path / "rollouts.jsonl"
 
@@ -65,21 +54,9 @@ class EvaluationDir:
     def metrics_file(self) -> Path:
         return self.path / "metrics.json"
 
-    @property
-    def raw_output(self) -> Path:
-        return self.path / "raw_output.log"
-
-    def spec(self) -> dict[str, Json]:
-        """What to do."""
-        return _read_object(self.spec_file)
-
-    def status(self) -> dict[str, Json]:
-        """The newest status, empty when none was written."""
-        return _read_object(self.status_file)
-
     def metrics(self) -> dict[str, Json] | None:
         """The figures; None as long as rows are left."""
-        return _read_object(self.metrics_file) or None
+        return read_object(self.metrics_file) or None
 
     def set_status(self, state: RunState, **fields: Json) -> None:
         """Replace the status. Fields that are not given keep their value, but for the message."""
@@ -108,12 +85,6 @@ class EvaluationDir:
             write_atomic(self.rollouts_file, "".join(json_line(line) for lines in kept.values() for line in lines))
         return kept
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Hold the evaluation for this process. RunError when another one is at it."""
-        with hold(self.path / ".lock", lambda pid: RunError(f"{self.path} is being evaluated by process {pid}")):
-            yield
-
 
 def _by_row(lines: Iterable[dict[str, Json]]) -> Iterator[tuple[str, list[dict[str, Json]]]]:
     for row, found in groupby(lines, key=lambda line: str(line["row"])):
@@ -127,7 +98,3 @@ def _is_torn(file: Path) -> bool:
     with open(file, "rb") as handle:
         handle.seek(-1, os.SEEK_END)
         return handle.read() != b"\n"
-
-
-def _read_object(file: Path) -> dict[str, Json]:
-    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}

@@ -1,7 +1,7 @@
-"""Taking run folders into the database: again and again, only what is new, nothing twice.
+"""Incremental ingest of run folders into the database.
 
-A folder is the truth and the database its copy. A step counts once its line stands in
-metrics.jsonl; its rollouts file is there before that. Each step is written in one transaction
+The folder is the source of truth and the database a copy. A step counts once its line is in metrics.jsonl; its
+rollouts file is written before that. Each step is written in one transaction
 with all that belongs to it, and the last step there says where to go on reading: so a process
 that is killed anywhere has lost nothing. A resumed run writes metrics.jsonl anew; then the steps
 are compared one by one, and those that differ are dropped and read again.
@@ -73,7 +73,7 @@ class Ingester:
         run = RunDir.open(path.resolve())
         stored = self._data.stored(run.path)
         if not stored.isprintable():
-            raise RunError(f"{stored!r}: the name of the folder is no plain text; rename it")
+            raise RunError(f"{stored!r}: the folder name is not valid Unicode; rename it")
         name = ids.run_id(stored)
         facts = read_config_facts(run)
         new = {"id": name, "path": stored, "state": "starting", "updated_at": facts["created_at"], **facts}

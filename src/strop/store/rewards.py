@@ -20,7 +20,7 @@ from strop.store.db import Database
 from strop.store.files import write_atomic
 from strop.store.ids import new_id
 from strop.store.names import checked_name, unique_name
-from strop.store.tables import evaluations, jobs, reward_versions, rewards
+from strop.store.tables import evaluations, jobs, reward_versions, rewards, tasks
 
 Kind = Literal["python", "grader"]
 
@@ -144,8 +144,8 @@ class RewardStore:
         with self._database.write() as connection:
             found = _get(connection, reward_id)
             for table, column in ((jobs, jobs.c.config), (evaluations, evaluations.c.spec)):
-                uses = sa.and_(column.contains(reward_id), table.c.status.not_in(ENDED))
-                user = connection.scalar(sa.select(table.c.id).where(uses).limit(1))
+                uses = sa.and_(column.contains(reward_id), tasks.c.status.not_in(ENDED))
+                user = connection.scalar(sa.select(tasks.c.id).join_from(tasks, table).where(uses).limit(1))
                 if user is not None:
                     raise Conflict(f"{reward_id} is used by {user}; cancel it, or wait until it has finished")
             connection.execute(rewards.delete().where(rewards.c.id == reward_id))

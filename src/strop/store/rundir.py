@@ -1,26 +1,24 @@
-"""The run folder: where everything about a run lies, and in which order it is written.
+"""The run folder: the files of a run and the order in which they are written.
 
     config.toml               resolved configuration
     run.json                  versions and hardware that the run was started with
-    status.json               what the run is doing now: state, step, phase, process
+    status.json               current state, step, phase and process
     checkpoint_status.json    latest, best, and every checkpoint
-    training.log              one line a step, and what else a person should know
+    training.log              one line per step, and other events
     raw_output.log            all output of the training process
     metrics.jsonl             one object a step
     rollouts/000123.jsonl     every rollout of a step
     checkpoints/step-000120/  see `store.checkpoints`
     global_dataset_state_dict_120.pt
 
-Of a step, the rollouts are written first, then its line in metrics.jsonl, then the
-checkpoint, if any. The line in metrics.jsonl is what makes a step count.
+For each step, the rollouts are written first, then its line in metrics.jsonl, then the checkpoint, if any. A step
+counts as recorded once its line is in metrics.jsonl.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -28,7 +26,7 @@ from pathlib import Path
 from strop.config import RunConfig, dump_config, read_config
 from strop.errors import RunError
 from strop.store.files import append_line, json_line, read_lines, write_atomic, write_json
-from strop.store.locks import hold, holder
+from strop.store.taskdir import TaskDir, read_object
 from strop.types import Json
 
 
@@ -36,16 +34,16 @@ class RunState(StrEnum):
     """States of a run."""
 
     STARTING = "starting"
-    """The process loads data and model."""
+    """The process is loading data and model."""
     RUNNING = "running"
     PAUSED = "paused"
-    """Stopped on request after a checkpoint; `strop resume` goes on."""
+    """Stopped on request after a checkpoint; `strop resume` continues it."""
     FAILED = "failed"
     SUCCEEDED = "succeeded"
 
     @property
     def active(self) -> bool:
-        """Whether a process should be at work."""
+        """Whether a process should be running."""
         return self in (RunState.STARTING, RunState.RUNNING)
 
 
@@ -55,18 +53,17 @@ class FailureCode(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
     DISK_FULL = "disk_full"
     UNEXPECTED = "unexpected_error"
-    """A defect, or something about the machine: it may be gone at the next try."""
+    """An unexpected error, possibly temporary; a retry may help."""
 
 
-class RunDir:
+class RunDir(TaskDir):
     """One run folder."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    in_use = "is being trained"
 
     @classmethod
     def create(cls, path: Path, config: RunConfig) -> RunDir:
-        """Make the folder of a new run. RunError when something lies there already."""
+        """Create the folder of a new run. Raises RunError if it is not empty."""
         if path.exists() and any(path.iterdir()):
             raise RunError(f"{path} is not empty; resume it with `strop resume {path}`, or choose another folder")
         run = cls(path)
@@ -78,10 +75,10 @@ class RunDir:
 
     @classmethod
     def open(cls, path: Path) -> RunDir:
-        """An existing run folder. RunError when it is none."""
+        """Open an existing run folder. Raises RunError if it is not one."""
         run = cls(path)
         if not run.config_file.is_file():
-            raise RunError(f"{path} is no run folder: it has no config.toml")
+            raise RunError(f"{path} is not a run folder: it has no config.toml")
         return run
 
     @property
@@ -90,7 +87,7 @@ class RunDir:
 
     @property
     def facts_file(self) -> Path:
-        """Versions and hardware of the newest process that trained it."""
+        """Versions and hardware of the latest training process."""
         return self.path / "run.json"
 
     @property
@@ -100,14 +97,6 @@ class RunDir:
     @property
     def training_log(self) -> Path:
         return self.path / "training.log"
-
-    @property
-    def raw_output(self) -> Path:
-        return self.path / "raw_output.log"
-
-    @property
-    def status_file(self) -> Path:
-        return self.path / "status.json"
 
     @property
     def rollouts(self) -> Path:
@@ -121,24 +110,20 @@ class RunDir:
         return self.rollouts / f"{step:06d}.jsonl"
 
     def order_file(self, step: int) -> Path:
-        """Snapshot of the data order, named as users of other trainers know it."""
+        """Snapshot of the data order, with a file name that is common in other trainers."""
         return self.path / f"global_dataset_state_dict_{step}.pt"
 
     def config(self) -> RunConfig:
-        """The configuration that the run was started with."""
+        """The run's configuration."""
         return read_config(self.config_file)
-
-    def status(self) -> dict[str, Json]:
-        """The newest status, empty when none was written."""
-        return _read_object(self.status_file)
 
     @property
     def checkpoint_status_file(self) -> Path:
         return self.path / "checkpoint_status.json"
 
     def checkpoint_status(self) -> dict[str, Json]:
-        """Latest, best, and all checkpoints; empty before the first."""
-        return _read_object(self.checkpoint_status_file)
+        """Latest, best and all checkpoints; empty before the first."""
+        return read_object(self.checkpoint_status_file)
 
     def set_status(self, state: RunState, **fields: Json) -> None:
         """Replace the status. Fields that are not given keep their value, but for those of one moment."""
@@ -147,11 +132,11 @@ class RunDir:
         write_json(self.status_file, {**known, "state": state, "updated_at": now, **fields})
 
     def metrics(self) -> list[dict[str, Json]]:
-        """One object for each step, with its number under `step`."""
+        """One object per step, with its number under `step`."""
         return list(read_lines(self.metrics_file))
 
     def append_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Record a step: once this returns, the step counts."""
+        """Record a step durably."""
         append_line(self.metrics_file, json_line({"step": step, **metrics}))
 
     def write_rollouts(self, step: int, rollouts: Iterable[Mapping[str, Json]]) -> None:
@@ -159,7 +144,7 @@ class RunDir:
         write_atomic(self.rollout_file(step), "".join(map(json_line, rollouts)))
 
     def read_rollouts(self) -> Iterator[dict[str, Json]]:
-        """Every rollout, step by step."""
+        """All rollouts, step by step."""
         for file in sorted(self.rollouts.glob("*.jsonl")):
             yield from read_lines(file)
 
@@ -168,7 +153,7 @@ class RunDir:
         append_line(self.training_log, f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
 
     def forget_after(self, step: int) -> None:
-        """Drop what was recorded after `step`: the run is about to do those steps again."""
+        """Remove the records after `step`, before the run repeats those steps."""
         kept = [line for line in self.metrics() if line["step"] <= step]
         write_atomic(self.metrics_file, "".join(map(json_line, kept)))
         for pattern in ("rollouts/*.jsonl", "global_dataset_state_dict_*.pt"):
@@ -179,48 +164,5 @@ class RunDir:
             for file in self.path.glob(pattern):
                 file.unlink()
 
-    def locked(self) -> bool:
-        """Whether a process is training the run at this moment."""
-        return holder(self._lock_file) is not None
-
-    def trainer(self) -> int | None:
-        """Id of the process that is training the run at this moment; None where none is."""
-        while (pid := holder(self._lock_file)) == "":  # it is about to write it
-            time.sleep(0.01)
-        return None if pid is None else int(pid)
-
-    @contextmanager
-    def lock(self, token: int | None = None) -> Iterator[None]:
-        """Hold the run for this process. RunError when another one is training it.
-
-        `token` is what a server gave the process; RunError too when the fence holds a higher one.
-        """
-        with hold(self._lock_file, lambda pid: RunError(f"{self.path} is being trained by process {pid}")):
-            # Looked at under the lock: whoever raises the fence and then finds no trainer can be
-            # sure that none of an older token follows.
-            if token is not None and (newest := self.fence()) > token:
-                raise RunError(f"{self.path} was given to a newer process: its fence is at {newest}, not {token}")
-            yield
-
-    def fence(self) -> int:
-        """The newest token that a process may train the run with; 0 before the first."""
-        file = self.path / ".fence"
-        return int(file.read_text(encoding="utf-8")) if file.exists() else 0
-
-    def raise_fence(self, token: int) -> None:
-        """Let no process with a lower token start to train. RunError when a higher one came first."""
-        with hold(self.path / ".fence.lock", lambda pid: RunError(f"{self.path} is held by process {pid}")):
-            if (newest := self.fence()) > token:
-                raise RunError(f"{self.path} was given to a newer server: its fence is at {newest}, not {token}")
-            write_atomic(self.path / ".fence", str(token))
-
-    @property
-    def _lock_file(self) -> Path:
-        return self.path / ".lock"
-
 
 _MOMENTARY = frozenset({"phase", "message", "code", "param"})
-
-
-def _read_object(file: Path) -> dict[str, Json]:
-    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}

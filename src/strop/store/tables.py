@@ -48,6 +48,10 @@ def _time(name: str = "created_at", nullable: bool = False) -> Column[float]:
     return Column(name, Float(53), nullable=nullable)
 
 
+def _task() -> Column[int]:
+    return Column("task", _Seq, ForeignKey("tasks.seq", ondelete="CASCADE"), primary_key=True, autoincrement=False)
+
+
 def _run() -> Column[int]:
     return Column("run", _Seq, ForeignKey("runs.seq", ondelete="CASCADE"), nullable=False)
 
@@ -106,32 +110,25 @@ reward_versions = Table(
     sqlite_autoincrement=True,
 )
 
-jobs = Table(
-    "jobs",
+tasks = Table(
+    "tasks",
     metadata,
     _seq(),
     _id(),
     _time(),
-    Column("name", Text, nullable=False),
-    Column("status", Text, nullable=False, index=True),  # jobs.states.JobStatus
-    Column("wanted", Text),  # pause or cancel, until the worker has done it
+    Column("kind", Text, nullable=False),  # a key of jobs.kinds.KINDS
+    Column("status", Text, nullable=False, index=True),  # jobs.task.TaskStatus
+    Column("requested", Text),  # pause or cancel, until that is done
     Column("reason", Text),  # why it waits, was restarted, paused or failed: for people
     Column("error_code", Text),
     Column("error_param", Text),
-    Column("model", Text, nullable=False),
-    Column("config", Text, nullable=False),  # JSON of the RunConfig
-    Column("request", Text, nullable=False),  # JSON: what the client sent, echoed in answers
-    Column("training_file", Text),
-    Column("validation_file", Text),
-    Column("fine_tuned_model", Text, unique=True),
-    Column("forked_from", Text),  # id of a checkpoint
-    Column("run_id", Text),
-    Column("folder", Text, nullable=False),  # run folder, relative to the data folder
-    Column("queued_seq", BigInteger, nullable=False),  # place in the queue
+    Column("parent", _Seq, ForeignKey("tasks.seq", ondelete="CASCADE"), index=True),  # the task that waits for it
+    Column("folder", Text, nullable=False),  # relative to the data folder
+    Column("place", BigInteger, nullable=False),  # in the queue
     _time("started_at", nullable=True),
     _time("finished_at", nullable=True),
     Column("restarts", Integer, nullable=False, server_default="0"),
-    # The lease: who runs the job. Every change by a runner names the token that it was given.
+    # The lease: which server has the task. Every change by a server names the token that it was given.
     Column("token", Integer, nullable=False, server_default="0"),
     Column("lease_owner", Text),
     _time("lease_expires_at", nullable=True),
@@ -145,15 +142,59 @@ events = Table(
     metadata,
     _seq(),
     _time(),
-    Column("job", _Seq, ForeignKey("jobs.seq", ondelete="CASCADE"), nullable=False),
+    Column("task", _Seq, ForeignKey("tasks.seq", ondelete="CASCADE"), nullable=False),
     Column("level", Text, nullable=False),  # info, warn, error
     Column("type", Text, nullable=False),  # message, metrics
     Column("message", Text, nullable=False),
     Column("data", Text),  # JSON
-    Column("once", Text),  # a second event of the same job with this key is not recorded
-    UniqueConstraint("job", "once"),
-    Index(None, "job", "seq"),
+    Column("once", Text),  # a second event of the same task with this key is not recorded
+    UniqueConstraint("task", "once"),
+    Index(None, "task", "seq"),
     sqlite_autoincrement=True,
+)
+
+# What a training task has beside its row in `tasks`.
+jobs = Table(
+    "jobs",
+    metadata,
+    _task(),
+    Column("name", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("config", Text, nullable=False),  # JSON of the RunConfig
+    Column("request", Text, nullable=False),  # JSON: what the client sent, echoed in answers
+    Column("training_file", Text),
+    Column("validation_file", Text),
+    Column("fine_tuned_model", Text, unique=True),
+    Column("forked_from", Text),  # id of a checkpoint
+    Column("run_id", Text),
+)
+
+# What an evaluation task has beside its row in `tasks`.
+evaluations = Table(
+    "evaluations",
+    metadata,
+    _task(),
+    Column("name", Text, nullable=False),
+    Column("model", Text, nullable=False),  # for people
+    Column("spec", Text, nullable=False),  # JSON: model, data, rewards, settings
+    Column("rows_done", Integer, nullable=False, server_default="0"),
+    Column("rows_total", Integer),
+    Column("metrics", Text),  # JSON, once it is done
+)
+
+evaluation_rows = Table(
+    "evaluation_rows",
+    metadata,
+    Column("evaluation", _Seq, ForeignKey("evaluations.task", ondelete="CASCADE"), primary_key=True),
+    Column("row", Text, primary_key=True),
+    Column("line", Integer, nullable=False),
+    Column("prompt", Text, nullable=False),  # preview
+    Column("reward", Float(53)),  # mean over its samples; None where one failed
+    Column("passed", Integer, nullable=False),
+    Column("samples", Integer, nullable=False),
+    Column("components", Text, nullable=False),  # JSON: means
+    Column("failure", Text),
+    Column("rollouts", Text, nullable=False),  # JSON: the answers with their rewards
 )
 
 runs = Table(
@@ -284,44 +325,6 @@ deployments = Table(
     Column("prompt_tokens", BigInteger, nullable=False, server_default="0"),
     Column("completion_tokens", BigInteger, nullable=False, server_default="0"),
     sqlite_autoincrement=True,
-)
-
-evaluations = Table(
-    "evaluations",
-    metadata,
-    _seq(),
-    _id(),
-    _time(),
-    Column("name", Text, nullable=False),
-    Column("status", Text, nullable=False),  # queued, running, succeeded, failed, cancelled
-    Column("reason", Text),
-    Column("model", Text, nullable=False),  # for people
-    Column("spec", Text, nullable=False),  # JSON: model, data, rewards, settings
-    Column("folder", Text, nullable=False),  # relative to the data folder
-    Column("rows_done", Integer, nullable=False, server_default="0"),
-    Column("rows_total", Integer),
-    Column("metrics", Text),  # JSON, once it is done
-    _time("started_at", nullable=True),
-    _time("finished_at", nullable=True),
-    Column("restarts", Integer, nullable=False, server_default="0"),
-    Column("pid", Integer),
-    Column("pid_started_at", Float(53)),
-    sqlite_autoincrement=True,
-)
-
-evaluation_rows = Table(
-    "evaluation_rows",
-    metadata,
-    Column("evaluation", _Seq, ForeignKey("evaluations.seq", ondelete="CASCADE"), primary_key=True),
-    Column("row", Text, primary_key=True),
-    Column("line", Integer, nullable=False),
-    Column("prompt", Text, nullable=False),  # preview
-    Column("reward", Float(53)),  # mean over its samples; None where one failed
-    Column("passed", Integer, nullable=False),
-    Column("samples", Integer, nullable=False),
-    Column("components", Text, nullable=False),  # JSON: means
-    Column("failure", Text),
-    Column("rollouts", Text, nullable=False),  # JSON: the answers with their rewards
 )
 
 keys = Table(

@@ -22,7 +22,7 @@ from strop.store.datasets import ENDED
 from strop.store.db import Database
 from strop.store.files import sync_folder
 from strop.store.ids import new_id
-from strop.store.tables import datasets, evaluations, files, jobs
+from strop.store.tables import datasets, evaluations, files, jobs, tasks
 
 ROWS = "fine-tune"
 """Purpose of files whose rows are checked."""
@@ -202,7 +202,9 @@ def _user(connection: sa.Connection, file_id: str) -> str | None:
         return f"data set {named}"
     of_job = sa.or_(jobs.c.training_file == file_id, jobs.c.validation_file == file_id)
     for table, uses in ((jobs, of_job), (evaluations, evaluations.c.spec.contains(file_id))):
-        found = connection.scalar(sa.select(table.c.id).where(uses, table.c.status.not_in(ENDED)).limit(1))
+        found = connection.scalar(
+            sa.select(tasks.c.id).join_from(tasks, table).where(uses, tasks.c.status.not_in(ENDED)).limit(1)
+        )
         if found is not None:
             return str(found)
     return None

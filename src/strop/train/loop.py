@@ -186,8 +186,8 @@ class Trainer:
             )
         if self._skipped_in_a_row >= self.config.train.max_skipped_steps:
             return TrainingDiverged(
-                f"{self._skipped_in_a_row} steps in a row had no finite loss and gradient; the weights are those of "
-                "the last finite update. Lower train.learning_rate, or look at the newest rollouts"
+                f"{self._skipped_in_a_row} consecutive steps had no finite loss and gradient; the weights are those "
+                "of the last finite update. Lower train.learning_rate, or check the latest rollouts"
             )
         return None
 

@@ -1,8 +1,8 @@
-"""The training side: the processes in which models live.
+"""The training side: processes that load models.
 
-`python -m strop.worker train RUN` trains the run in a folder until it is done, paused or
-failed, and says so in its status.json. Whoever starts it (the command line, a server, a
-cluster) follows the files of the run folder and needs no other channel.
+`python -m strop.worker train RUN` trains the run in a folder until it has finished, paused or failed, and records
+this in status.json. The process that starts it (the command line, a server, a cluster) follows the files of the run
+folder and needs no other channel.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""`python -m strop.worker train RUN`: what the command line, a server or a cluster starts.
+"""`python -m strop.worker train RUN`: the process that the command line, a server or a cluster starts.
 
-`evaluate FOLDER` does what the spec.json in a folder says.
+`evaluate FOLDER` runs the evaluation described by the spec.json in a folder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from strop.worker.training import train_run
 
 
 class StopRequest:
-    """The first SIGINT or SIGTERM asks for a checkpoint and a pause, the second ends at once.
+    """The first SIGINT or SIGTERM requests a checkpoint and a pause, the second ends the process immediately.
 
     But for a server, which may be started anew in between and then asks again: it ends a process
     at once by SIGKILL.
@@ -42,9 +42,9 @@ class StopRequest:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="strop.worker", description=__doc__)
     parser.add_argument("command", choices=["train", "evaluate"])
-    parser.add_argument("path", type=Path, help="run folder, or folder of an evaluation")
-    parser.add_argument("--parent", type=int, help="end together with this process, the one that started it")
-    parser.add_argument("--token", type=int, help="refuse to train if a newer token was given out for the run")
+    parser.add_argument("path", type=Path, help="run folder or evaluation folder")
+    parser.add_argument("--parent", type=int, help="id of the parent process; end when it ends")
+    parser.add_argument("--token", type=int, help="fencing token of the folder; do not work if a newer token exists")
     arguments = parser.parse_args()
     if arguments.parent is not None:
         end_with(arguments.parent)
@@ -59,7 +59,7 @@ def main() -> int:
 def _run(arguments: argparse.Namespace) -> int:
     stop = StopRequest(patient=arguments.token is not None)
     if arguments.command == "evaluate":
-        return evaluate_folder(arguments.path, lambda: stop.made)
+        return evaluate_folder(arguments.path, lambda: stop.made, arguments.token)
     return train_run(arguments.path, lambda: stop.made, arguments.token)
 
 

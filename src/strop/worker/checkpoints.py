@@ -1,4 +1,4 @@
-"""The checkpoints of a training process: weights, trainer state, and their place on disk."""
+"""Checkpoints of a training process: weights and trainer state."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from strop.train.learner import Learner
 
 
 class SaveError(OSError):
-    """A checkpoint that could not be written; a full disk, as far as torch and safetensors tell."""
+    """A checkpoint could not be written, probably because the disk is full."""
 
 
 def checkpoint_store(run: RunDir, config: RunConfig) -> CheckpointStore:
@@ -31,7 +31,7 @@ def checkpoint_store(run: RunDir, config: RunConfig) -> CheckpointStore:
 
 @dataclass(frozen=True)
 class TrainingCheckpoints:
-    """`Checkpoints` of the training loop: saves what a run needs to go on as if never stopped."""
+    """`Checkpoints` of the training loop: saves everything that an exact resume needs."""
 
     run: RunDir
     config: RunConfig
@@ -60,9 +60,8 @@ class TrainingCheckpoints:
         self.run.log(f"checkpoint of step {step} saved")
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Put the learner's state and the random state back; the policy has its weights already.
-
-        RunError when the checkpoint belongs to other data or settings.
+        """Restore the learner's state and the random state; the policy already has its weights. Raises RunError if
+        the checkpoint belongs to other data or settings.
         """
         state = load_state(checkpoint.path / TRAINER_STATE)
         self.order.resume_step(state["order"], str(checkpoint.path))
@@ -81,4 +80,4 @@ def _writing(folder: Path) -> Iterator[None]:
         yield
     except (RuntimeError, SafetensorError) as error:  # how torch and safetensors report a full disk
         free = shutil.disk_usage(folder).free / 2**20
-        raise SaveError(f"{folder} cannot be written, {free:.0f} MiB are free there: {error}") from error
+        raise SaveError(f"cannot write {folder} ({free:.0f} MiB free): {error}") from error

@@ -1,4 +1,4 @@
-"""The rows of a run: loaded, checked against each other, and fitted to the model."""
+"""The rows of a run: loaded, checked for overlap, and filtered by prompt length."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ class Prompts(Protocol):
     """Encodes prompts: see `policy.chat.ChatTemplate`."""
 
     def prompt_ids(self, row: Row) -> tuple[int, ...]:
-        """Ids of the row's prompt. DataError where the chat template refuses a message."""
+        """Token ids of the row's prompt. Raises DataError if the chat template rejects a message."""
 
 
 @dataclass(frozen=True)
 class RunData:
-    """What a run trains and validates on."""
+    """Training and validation rows of a run."""
 
     train: Sequence[Row]
     validation: Sequence[Row]
     dropped: int
-    """Training prompts over the limit."""
+    """Number of training prompts above the limit."""
     fingerprint: str
-    """Of the training file: another one on resuming is refused."""
+    """Fingerprint of the training rows; a resume with other rows is rejected."""
 
 
 def load_data(config: RunConfig, chat: Prompts, say: Callable[[str], None]) -> RunData:
-    """Load the files of `[data]`, refuse overlap, drop and count prompts over the limit.
+    """Load the files in `[data]`, reject overlap, and drop and count prompts above the limit.
 
-    DataError when a file has faults, or nothing is left to train on.
+    Raises DataError if a file has faults or no training rows are left.
     """
     train, validation = load_files(config.data.train, config.data.validation)
     limit = config.sampling.max_prompt_tokens
@@ -52,9 +52,9 @@ def load_data(config: RunConfig, chat: Prompts, say: Callable[[str], None]) -> R
 
 
 def fitting(rows: Sequence[Row], file: str, chat: Prompts, limit: int) -> tuple[list[Row], int]:
-    """The rows whose prompt has at most `limit` tokens, and how many have more.
+    """The rows whose prompt has at most `limit` tokens, and the number of rows above it.
 
-    DataError lists the rows whose messages the chat template refuses.
+    Raises DataError that lists the rows whose messages the chat template rejects.
     """
     kept: list[Row] = []
     faults: list[str] = []

@@ -1,4 +1,4 @@
-"""Evaluate models on held-out rows: for the command line, or as a process over a folder."""
+"""Evaluation of models on held-out rows, for the command line or as a process with an evaluation folder."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ _LOOK_EVERY_S = 0.1
 
 
 class Display(Protocol):
-    """Hears how an evaluation goes on."""
+    """Receives the progress of an evaluation."""
 
     def say(self, line: str) -> None:
-        """Take a line about what takes long."""
+        """Report a status line."""
 
     def start(self, label: str, rows: int) -> None:
-        """Take the next model's label and its number of rows."""
+        """Start the progress of the next model with its number of rows."""
 
     def group(self, group: Group) -> None:
-        """Take a row's answers, once they are scored."""
+        """Report the scored rollouts of a row."""
 
 
 def evaluate_models(
     targets: Sequence[Target], data: Path, config: RunConfig, limit: int | None, display: Display
 ) -> dict[str, Evaluation]:
-    """Evaluations by label, all on the same rows with the same chance.
+    """Evaluations by label, all on the same rows with the same random numbers.
 
-    Raises StropError where a model, the data or a reward cannot be used, and TooManyFailures
-    when more groups could not be scored than `train.max_failed_groups` allows.
+    Raises StropError if a model, the data or a reward cannot be used, and TooManyFailures if more groups failed than
+    `train.max_failed_groups` allows.
     """
     rows = load_rows(data)[:limit]
     return asyncio.run(_evaluate_all(targets, data, rows, config, display))
@@ -69,13 +69,13 @@ async def _evaluate_all(
     return evaluations
 
 
-def evaluate_folder(path: Path, should_stop: Callable[[], bool]) -> int:
-    """Do what a folder's spec.json says, going on where an earlier process stopped; the exit code.
+def evaluate_folder(path: Path, should_stop: Callable[[], bool], token: int | None = None) -> int:
+    """Run the evaluation described by a folder's spec.json, continuing an earlier process. Returns the exit code:
 
-    0 when it is done or was asked to stop, 1 when it failed; the status says why.
+    0 if it finished or was asked to stop, 1 if it failed, with the reason in the status.
     """
     folder = EvaluationDir.open(path)
-    with folder.lock():
+    with folder.lock(token):
         try:
             folder.set_status(RunState.STARTING, message="loading")
             spec = read_spec(folder.spec(), folder.path)
@@ -87,7 +87,7 @@ def evaluate_folder(path: Path, should_stop: Callable[[], bool]) -> int:
 
 
 async def _evaluate(folder: EvaluationDir, spec: EvaluationSpec, should_stop: Callable[[], bool]) -> bool:
-    """Whether it came to its end; False where it was asked to stop before."""
+    """Whether it finished; False if it was asked to stop."""
     rows = load_rows(spec.data)[: spec.limit]
     config = spec.config
 
@@ -111,7 +111,7 @@ async def _evaluate(folder: EvaluationDir, spec: EvaluationSpec, should_stop: Ca
 
 
 class _Progress:
-    """Writes each group into the folder, and now and then how far it is."""
+    """Writes each group and the progress into the folder."""
 
     def __init__(self, folder: EvaluationDir, opened: EvalTarget, samples: int) -> None:
         self._folder = folder
@@ -125,12 +125,12 @@ class _Progress:
         self._tell(model=opened.label)
 
     def take(self, group: Group) -> None:
-        """Make a row's answers durable."""
+        """Store the rollouts of a row durably."""
         self._folder.append(group_lines(group))
         self.groups[group.row.id] = group
 
     def tell(self) -> None:
-        """Say how far it is, if that is news, and not too often."""
+        """Write the progress if it has changed, at a limited rate."""
         news = len(self.groups) - self._said
         if news and (len(self.groups) == self._total or time.monotonic() - self._told > _STATUS_EVERY_S):
             self._tell()
@@ -151,7 +151,7 @@ class _Progress:
 async def _unless_stopped(
     work: Coroutine[Any, Any, object], should_stop: Callable[[], bool], meanwhile: Callable[[], None]
 ) -> bool:
-    """Whether the work came to its end; what it raises is raised."""
+    """Whether the work finished. Its exceptions are raised."""
     task = asyncio.create_task(work)
     while not task.done():
         if should_stop():
@@ -172,17 +172,17 @@ def _figures(groups: Sequence[Group], threshold: float) -> Mapping[str, Json]:
 
 
 def _refuse_failures(groups: Sequence[Group], allowed: float) -> None:
-    """Figures over the rows that happened to work would mislead."""
+    """Results over only the rows that succeeded would be misleading."""
     failures = [group.failure for group in groups if group.failure]
     if len(failures) > allowed * len(groups):
         raise TooManyFailures(
-            f"{len(failures)} of {len(groups)} rows could not be scored; the first: {failures[0].message}\n"
+            f"{len(failures)} of {len(groups)} rows could not be scored; first failure: {failures[0].message}\n"
             f"{failures[0].detail}".rstrip()
         )
 
 
 def _fail(folder: EvaluationDir, error: Exception) -> int:
-    """Name the failure. A defect of strop itself comes with its traceback, a user's without."""
+    """Record the failure. Only an unexpected error is printed with its traceback."""
     if isinstance(error, StropError):
         message = error.message
     elif isinstance(error, torch.OutOfMemoryError | MemoryError):

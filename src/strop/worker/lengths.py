@@ -1,7 +1,7 @@
-"""`python -m strop.worker.lengths MODEL DATA`: how many tokens the prompts of a data file have.
+"""`python -m strop.worker.lengths MODEL DATA`: count the tokens of the prompts in a data file.
 
-A process of its own, since what counts them exactly as training does brings torch along. The
-result is JSON on standard output; an error goes to standard error, with exit code 1.
+This is a separate process because the exact count imports torch. The result is JSON on standard output. An error is
+printed to standard error, with exit code 1.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from strop.worker.quiet import quiet_libraries
 
 
 def prompt_lengths(model: str, data: Path, options: Mapping[str, Json]) -> dict[str, Json]:
-    """`lengths`: tokens of each prompt that the chat template renders; `refused`: how many it does
-    not, and `faults`: the first of them.
+    """`lengths`: number of tokens of each prompt; `refused`: number of prompts that the chat template rejects;
+    `faults`: the first of those.
 
     Raises DataError for a file with faults, ModelError for a folder without a usable tokenizer.
     """

@@ -1,4 +1,4 @@
-"""Finding and loading the model that a person names: catalogue, hub, folder, checkpoint or run."""
+"""Find and load a model by name: catalogue, hub, folder, checkpoint or run."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Found:
     """A model that can be loaded."""
 
     source: str
-    """Folder or hub id."""
+    """Folder or Hugging Face id."""
     label: str
-    """For tables and messages."""
+    """Label for tables and messages."""
 
 
 def find_model(text: str, say: Say) -> Found:
-    """What a person means: a model's name or folder, a checkpoint, or a run, which stands for its
-    best checkpoint, or its newest where none was validated.
+    """Resolve a name: a model's name or folder, a checkpoint, or a run (its best checkpoint, or the newest if none
+    was validated).
 
     Raises ModelError, or CheckpointError for a damaged checkpoint.
     """
@@ -34,7 +34,7 @@ def find_model(text: str, say: Say) -> Found:
 
 
 def load_model(text: str, device: str, say: Say) -> tuple[Policy, Found]:
-    """Find and load, for answering and not for training."""
+    """Find and load a model for inference."""
     found = find_model(text, say)
     place = pick_device(device)
     return load_policy(found.source, found.label, place, fast_dtype(place)), found

@@ -1,4 +1,4 @@
-"""Ending together with the process that started this one."""
+"""End this process when its parent ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def end_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends, where the kernel can."""
+    """Let the kernel kill this process when its parent ends, if the kernel supports it."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before the call

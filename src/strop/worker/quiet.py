@@ -1,4 +1,4 @@
-"""Keeping libraries from talking where strop itself reports."""
+"""Silence the output of libraries."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from transformers.utils import logging
 
 
 def quiet_libraries() -> None:
-    """No progress bars for loading and saving, and no warnings about what peft asks of transformers.
+    """Disable progress bars for loading and saving, and known warnings between peft and transformers.
 
-    For processes that strop owns, at their start; it changes the whole process.
+    Call at the start of strop's own processes; it affects the whole process.
     """
     logging.disable_progress_bar()
     warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)

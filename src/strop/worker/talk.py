@@ -1,4 +1,4 @@
-"""A conversation with a loaded model, answered token by token, for a person at a terminal."""
+"""Chat with a loaded model in a terminal, with streamed completions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from strop.types import Completion, Context, Message, Rollout, Row, SamplingPara
 from strop.worker.models import load_model
 
 MAX_TURNS = 10_000
-"""A person ends the conversation, not a limit."""
+"""Turn limit; in practice the user ends the conversation."""
 
 
 class Talk:
-    """Talks with a model: an environment whose observations are what a person writes."""
+    """Chats with a model: an environment whose observations are the user's messages."""
 
     def __init__(
         self, model: str, system: str | None, params: SamplingParams, say: Say, show: Callable[[str], None]
@@ -33,7 +33,7 @@ class Talk:
         self._params = params
 
     async def converse(self, first: str, questions: Iterator[str]) -> Rollout:
-        """One conversation from its first message on, to the end of `questions`."""
+        """One conversation, from its first message to the end of `questions`."""
         row = Row("chat", 0, (*self._system, Message("user", first)), (), None, {})
         player = Player(self._completer, _Person(questions), MAX_TURNS, ends_at_length=False)
         return (await run_episodes(row, 1, self._params, player))[0]
@@ -60,7 +60,7 @@ class _Person:
 
 
 class _StreamingSampler:
-    """A `Sampler` of one completion at a time that shows its text as it grows."""
+    """A `Sampler` of one completion at a time that displays its text as it is sampled."""
 
     def __init__(self, engine: Engine, text: Callable[[Sequence[int]], str], show: Callable[[str], None]) -> None:
         self._sampler = LocalSampler(engine, self._grow)

@@ -1,4 +1,4 @@
-"""The models that evaluations measure, ready to play: of this machine, of the server, or remote."""
+"""Models to evaluate: loaded here, deployed on the server, or remote."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class EvalTarget:
-    """A model in its environment, and the rows that it can be asked."""
+    """A model in its environment, with the rows that fit it."""
 
     label: str
     player: Player
@@ -38,10 +38,10 @@ class EvalTarget:
 async def open_target(
     target: Target, rows: Sequence[Row], data: str, config: RunConfig, say: Say, guarded: bool
 ) -> AsyncIterator[EvalTarget]:
-    """Load or reach a model. `data` names the rows in errors; `guarded` is for addresses that
-    somebody else wrote: some are refused then, and proxies are not used.
+    """Load or reach a model. `data` names the rows in errors. `guarded` is for untrusted addresses: some are then
+    rejected, and proxies are not used.
 
-    Raises ModelError, DataError where no row fits, ConfigError for a key that is not there.
+    Raises ModelError, DataError if no row fits, ConfigError for a missing API key.
     """
     if target.kind in COMPLETERS:
         async with COMPLETERS[target.kind](target, config, guarded) as completer:
@@ -76,7 +76,7 @@ COMPLETERS: dict[str, Callable[[Target, RunConfig, bool], AbstractAsyncContextMa
     "remote": _remote,
     "deployment": _deployment,
 }
-"""By the kind of a target, for models that are not loaded here."""
+"""Completers by target kind, for models that are not loaded in this process."""
 
 
 def _local(target: Target, rows: Sequence[Row], data: str, config: RunConfig, say: Say) -> EvalTarget:
@@ -103,7 +103,7 @@ def _key(target: Target) -> str | None:
     key = os.environ.get(target.api_key_env)
     if not key:
         raise ConfigError(
-            f"the variable {target.api_key_env} is not set; it should hold the key of {target.base_url}",
+            f"the environment variable {target.api_key_env} is not set; set it to the API key of {target.base_url}",
             param="api_key_env",
         )
     return key

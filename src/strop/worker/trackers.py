@@ -1,7 +1,7 @@
-"""Experiment trackers beside the run folder, each behind an extra of the package.
+"""Experiment trackers, in addition to the run folder. Each needs an extra of the package.
 
-A tracker only shows: the run folder stays the truth. What goes wrong in one is warned of
-once, and training goes on.
+A tracker is only a display; the run folder is the source of truth. An error in a tracker gives one warning, and
+training continues.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from strop.types import Recorder, StepRecord
 
 
 class Backend(Protocol):
-    """What a tracker must do."""
+    """The interface of a tracker."""
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Take in the metrics of a step."""
+        """Log the metrics of a step."""
 
     def close(self) -> None:
-        """Flush and end."""
+        """Flush and close."""
 
 
 class TensorBoard:
@@ -77,7 +77,7 @@ class MLflow:
         self._module.end_run()
 
 
-_TRACKERS: Mapping[str, tuple[str, Callable[[Any, RunConfig, Path], Backend]]] = {
+TRACKERS: Mapping[str, tuple[str, Callable[[Any, RunConfig, Path], Backend]]] = {
     "tensorboard": ("torch.utils.tensorboard", TensorBoard),
     "wandb": ("wandb", WeightsAndBiases),
     "mlflow": ("mlflow", MLflow),
@@ -85,35 +85,35 @@ _TRACKERS: Mapping[str, tuple[str, Callable[[Any, RunConfig, Path], Backend]]] =
 
 
 class Tracker:
-    """A `Recorder` over a tracker that must not stop training."""
+    """A `Recorder` for a tracker, whose errors do not stop training."""
 
     def __init__(self, name: str, backend: Backend) -> None:
         self._name = name
         self._backend: Backend | None = backend
 
     def record(self, record: StepRecord) -> None:
-        """Pass the metrics on; after a failure, say so and pass nothing more."""
+        """Log the metrics. After an error, warn and disable the tracker."""
         if self._backend is None:
             return
         try:
             self._backend.log(record.step, record.metrics)
         except Exception as error:
-            warnings.warn(f"{self._name} is off from step {record.step} on: {error}", stacklevel=2)
+            warnings.warn(f"{self._name} is disabled from step {record.step}: {error}", stacklevel=2)
             self._backend = None
 
     def close(self) -> None:
-        """Flush and end."""
+        """Flush and close."""
         if self._backend is not None:
             self._backend.close()
 
 
 def open_trackers(config: RunConfig, folder: Path) -> list[Recorder]:
-    """The trackers named in the configuration. ConfigError when the extra is not installed."""
+    """Open the trackers in the configuration. Raises ConfigError if an extra is not installed."""
     return [_open(name, config, folder) for name in config.recorders]
 
 
 def _open(name: str, config: RunConfig, folder: Path) -> Tracker:
-    module_name, backend = _TRACKERS[name]
+    module_name, backend = TRACKERS[name]
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Train the run in a folder: put the parts together, run the loop, tell how it ended."""
+"""Train the run in a folder: assemble the parts, run the loop, record the result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import strop
 from strop.config import RunConfig
 from strop.data.order import DataOrder
 from strop.errors import ConfigError, StropError
-from strop.evals.run import evaluate
+from strop.evals.run import evaluate, validation_metrics
 from strop.policy.chat import ChatTemplate
 from strop.policy.completer import LocalCompleter
 from strop.policy.engine import Engine
@@ -44,14 +44,13 @@ _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def train_run(path: Path, should_stop: Callable[[], bool], token: int | None = None) -> int:
-    """Train a run from its newest checkpoint, or from the start; the exit code of the process.
+    """Train a run from its newest checkpoint, or from the start. Returns the exit code of the process:
 
-    0 when it finished or was paused, 1 when it failed; the status says why. `token` is what a
-    server gave this process. A run that another process is training, or that was given to a newer
-    one, is left alone, its status included: RunError.
+    0 if it finished or was paused, 1 if it failed, with the reason in the status. `token` is the fencing token from
+    a server. Raises RunError, without changing the run, if another process is training it or has a newer token.
     """
     run = RunDir.open(path)
-    resume = f"go on with: strop resume {run.path}" if token is None else "resume the job"
+    resume = f"resume with: strop resume {run.path}" if token is None else "resume the job"
     with run.lock(token):
         try:
             run.set_status(RunState.STARTING, phase="loading")
@@ -91,7 +90,7 @@ async def _train(run: RunDir, should_stop: Callable[[], bool]) -> Ending:
                 scorer=scorer,
                 recorders=_open_recorders(run, config, stack),
                 checkpoints=checkpoints,
-                validate=_validation(config, data, player, scorer),
+                validate=_validation(run, config, data, player, scorer),
                 prompts_dropped=data.dropped,
                 on_phase=lambda step, phase: run.set_status(RunState.RUNNING, phase=phase),
             )
@@ -100,7 +99,7 @@ async def _train(run: RunDir, should_stop: Callable[[], bool]) -> Ending:
 
 
 def _speaker(run: RunDir) -> Callable[[str], None]:
-    """Say a line where people look: the log of the run and the output of the process."""
+    """Write a status line to the run's log, the process output and the status."""
 
     def say(line: str) -> None:
         print(line, flush=True)
@@ -114,8 +113,8 @@ def _check_length(config: RunConfig, policy: Policy) -> None:
     wanted = config.sampling.max_prompt_tokens + config.sampling.max_completion_tokens
     if policy.max_length is not None and wanted > policy.max_length:
         raise ConfigError(
-            f"sampling.max_prompt_tokens + max_completion_tokens = {wanted}, but {policy.name} has "
-            f"{policy.max_length} positions; lower one of them",
+            f"sampling.max_prompt_tokens + max_completion_tokens = {wanted}, but {policy.name} has a context length "
+            f"of {policy.max_length}; lower one of them",
             param="sampling.max_completion_tokens",
         )
 
@@ -127,12 +126,20 @@ def _open_recorders(run: RunDir, config: RunConfig, stack: ExitStack) -> list[Re
     return recorders
 
 
-def _validation(config: RunConfig, data: RunData, player: Player, scorer: Scorer) -> Validate | None:
+def _validation(run: RunDir, config: RunConfig, data: RunData, player: Player, scorer: Scorer) -> Validate | None:
     if not data.validation:
         return None
 
     async def validate() -> dict[str, float]:
-        return (await evaluate(data.validation, config, player, scorer)).metrics
+        groups = (await evaluate(data.validation, config, player, scorer)).groups
+        metrics = validation_metrics(groups, config)
+        if "reward" not in metrics:
+            failures = [group.failure.message for group in groups if group.failure]
+            run.log(
+                f"no validation reward: {len(failures)} of {len(groups)} rows could not be scored, more than "
+                f"train.max_failed_groups allows; the first: {failures[0]}"
+            )
+        return metrics
 
     return validate
 
@@ -140,7 +147,7 @@ def _validation(config: RunConfig, data: RunData, player: Player, scorer: Scorer
 def _announce(
     run: RunDir, store: CheckpointStore, trainer: Trainer, checkpoint: Checkpoint | None, say: Callable[[str], None]
 ) -> None:
-    """Clear away what was recorded after the checkpoint, and say where training starts."""
+    """Remove records after the checkpoint and log where training starts."""
     done = checkpoint.step if checkpoint else 0
     run.forget_after(done if checkpoint else -1)
     store.sweep(done if checkpoint else -1)
@@ -150,7 +157,7 @@ def _announce(
 
 
 def _facts() -> dict[str, str | int | None]:
-    """Versions and hardware, for whoever wants to repeat the run."""
+    """Versions and hardware, for reproducing the run."""
     return {
         "strop": strop.__version__,
         "python": platform.python_version(),
@@ -174,7 +181,7 @@ def _finish(run: RunDir, ending: Ending, resume: str) -> int:
 
 
 def _fail(run: RunDir, error: Exception, resume: str) -> int:
-    """Name the failure. A defect of strop itself comes with its traceback, a user's without."""
+    """Record the failure. Only an unexpected error is printed with its traceback."""
     code: str = FailureCode.UNEXPECTED
     if isinstance(error, StropError):
         code, message = error.code, error.message
@@ -184,7 +191,7 @@ def _fail(run: RunDir, error: Exception, resume: str) -> int:
     elif isinstance(error, OSError):
         if isinstance(error, SaveError) or error.errno in _NO_SPACE:
             code = FailureCode.DISK_FULL
-        message = f"{error}\nMend that, then {resume}"
+        message = f"{error}\nFix this, then {resume}"
     else:
         message = f"{type(error).__name__}: {error}"
     if not isinstance(error, StropError):

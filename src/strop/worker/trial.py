@@ -1,7 +1,7 @@
-"""`python -m strop.worker.trial`: score given answers with reward functions, as training would.
+"""`python -m strop.worker.trial`: score given completions with reward functions, as in training.
 
-A process of its own, so that secrets are in the environment of nothing else, and so that it can
-be ended whatever a reward does. On standard input and output, as JSON:
+This is a separate process, so that secrets are only in its environment and it can be killed whatever a reward does.
+It reads and writes JSON on standard input and output:
 
     in   {"rewards": [tables of `[[rewards]]`], "cases": [{"line", "fields", "answer"}], "seconds"}
     out  {"results": [{"reward", "components", "weights", "failure", "logs", "seconds"}]} or {"error"}
@@ -25,16 +25,18 @@ from strop.seeds import derive_seed
 from strop.types import Failure, Json, Message, Rollout, Row, StopReason, Turn
 
 SEED = 17
-NOT_REACHED = Failure("not reached", "the time for the test was over before; try fewer answers, or give it more time")
+NOT_REACHED = Failure(
+    "not reached", "the test's time limit was reached first; test fewer completions or raise the limit"
+)
 
 
 async def score_cases(
     rewards: Sequence[RewardConfig], cases: Sequence[tuple[Row, str]], seconds: float
 ) -> list[Rollout]:
-    """A rollout for each answer, with its reward or its failure; within `seconds`, what is not
-    done by then fails.
+    """A rollout for each completion, with its reward or failure. Completions that are not scored within `seconds`
+    fail.
 
-    Raises RewardError where a function cannot be loaded in that time.
+    Raises RewardError if a function cannot be loaded in that time.
     """
     ends = asyncio.get_running_loop().time() + seconds
     async with AsyncExitStack() as stack:
@@ -42,7 +44,7 @@ async def score_cases(
             async with asyncio.timeout_at(ends):
                 scorer = await stack.enter_async_context(Scorer.from_config(rewards))
         except TimeoutError:
-            raise RewardError(f"the rewards were not loaded within {seconds:g} s", param="rewards") from None
+            raise RewardError(f"the rewards could not be loaded within {seconds:g} s", param="rewards") from None
         rollouts = [_rollout(place, answer) for place, (_, answer) in enumerate(cases)]
         tasks = [
             asyncio.create_task(scorer.score(row, rollout, derive_seed(SEED, rollout.index)))

@@ -173,6 +173,12 @@ def test_a_stream_ends_with_its_usage_where_it_was_asked_for(client: OpenAI) -> 
     assert (last.choices, last.usage.total_tokens) == ([], 7)
 
 
+def test_a_stream_can_tell_its_usage_all_along(client: OpenAI) -> None:
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    chunks = list(create(client, stream=True, stream_options=options))
+    assert [chunk.usage.completion_tokens for chunk in chunks] == [0, 1, 2, 2, 2]
+
+
 def test_a_stream_has_tokens_where_they_were_asked_for(client: OpenAI) -> None:
     chunks = list(create(client, stream=True, logprobs=True))
     tokens = [choice.logprobs.content[0].token for chunk in chunks for choice in chunk.choices if choice.logprobs]

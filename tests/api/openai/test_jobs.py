@@ -20,8 +20,7 @@ from openai.types.fine_tuning.jobs import FineTuningJobCheckpoint
 from job_requests import GRADER, become, create, fake_model, method, train, upload
 from served import connected, services
 from strop.api.services import Services
-from strop.jobs.job import NewEvent
-from strop.jobs.states import JobStatus
+from strop.jobs.task import NewEvent, TaskStatus
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +175,7 @@ def test_a_repeated_request_gives_the_job_that_it_made_the_first_time(client: Op
 def test_the_same_request_of_long_ago_is_another_one(client: OpenAI, given: Services, model: Path) -> None:
     body = {"model": str(model), "training_file": upload(client), "method": method()}
     first = post(client, body, 0)
-    become(given, first["id"], JobStatus.QUEUED, created_at=1_000.0)
+    become(given, first["id"], TaskStatus.QUEUED, created_at=1_000.0)
     assert post(client, body, 1)["id"] != first["id"]
 
 
@@ -213,7 +212,7 @@ def test_an_unknown_job_is_not_found(client: OpenAI, call: str) -> None:
 def test_a_job_is_paused_resumed_and_cancelled(client: OpenAI, given: Services, model: Path) -> None:
     jobs = client.fine_tuning.jobs
     job = create(client, model)
-    become(given, job.id, JobStatus.QUEUED)
+    become(given, job.id, TaskStatus.QUEUED)
     assert jobs.retrieve(job.id).queue_position >= 1  # type: ignore[attr-defined]
     assert jobs.pause(job.id).status == "paused"  # type: ignore[comparison-overlap]
     assert jobs.resume(job.id).status == "queued"
@@ -235,7 +234,7 @@ def test_a_running_job_shows_what_was_asked_of_it(client: OpenAI, given: Service
 
 def test_a_failed_job_says_why(client: OpenAI, given: Services, model: Path) -> None:
     job = create(client, model)
-    become(given, job.id, JobStatus.FAILED, reason="no such thing", error_code="invalid_model", error_param="model")
+    become(given, job.id, TaskStatus.FAILED, reason="no such thing", error_code="invalid_model", error_param="model")
     error = client.fine_tuning.jobs.retrieve(job.id).error
     assert error is not None
     assert (error.code, error.message, error.param) == ("invalid_model", "no such thing", "model")
@@ -258,7 +257,7 @@ def test_a_finished_job_has_a_model_and_its_tokens(client: OpenAI, given: Servic
     job = create(client, model, suffix="x")
     train(given, job.id, [1, 2], total=2)
     name = given.jobs.get(job.id).model_name
-    become(given, job.id, JobStatus.SUCCEEDED, fine_tuned_model=name, finished_at=2e9)
+    become(given, job.id, TaskStatus.SUCCEEDED, fine_tuned_model=name, finished_at=2e9)
     found = client.fine_tuning.jobs.retrieve(job.id)
     declared(FineTuningJob, found)
     assert found.fine_tuned_model == name == f"ft:tiny:strop:x:{job.id.removeprefix('ftjob-')[:8]}"
@@ -270,7 +269,7 @@ def test_a_finished_job_leaves_a_file_of_its_metrics(client: OpenAI, given: Serv
     job = create(client, model)
     train(given, job.id, [1, 2], total=2)
     assert client.fine_tuning.jobs.retrieve(job.id).result_files == []
-    become(given, job.id, JobStatus.SUCCEEDED, finished_at=time.time())
+    become(given, job.id, TaskStatus.SUCCEEDED, finished_at=time.time())
     (file,) = client.fine_tuning.jobs.retrieve(job.id).result_files
     assert client.fine_tuning.jobs.retrieve(job.id).result_files == [file]
     assert next(iter(client.files.list(purpose="fine-tune-results"))).id == file
@@ -285,10 +284,10 @@ def test_a_finished_job_leaves_a_file_of_its_metrics(client: OpenAI, given: Serv
 def test_a_job_that_failed_and_was_resumed_gets_a_new_file(client: OpenAI, given: Services, model: Path) -> None:
     job = create(client, model)
     train(given, job.id, [1])
-    become(given, job.id, JobStatus.FAILED, finished_at=time.time(), reason="x", error_code="x")
+    become(given, job.id, TaskStatus.FAILED, finished_at=time.time(), reason="x", error_code="x")
     (first,) = client.fine_tuning.jobs.retrieve(job.id).result_files
     train(given, job.id, [2])
-    become(given, job.id, JobStatus.SUCCEEDED, finished_at=time.time())
+    become(given, job.id, TaskStatus.SUCCEEDED, finished_at=time.time())
     (second,) = client.fine_tuning.jobs.retrieve(job.id).result_files
     assert second != first
     assert len(client.files.content(second).text.splitlines()) == 3
@@ -357,6 +356,6 @@ def test_a_stream_of_events_goes_on_to_the_end_of_the_job(client: OpenAI, given:
     follower = threading.Thread(target=lambda: rest.extend(stream(client, job.id, seen=first[-1][0])))
     follower.start()
     given.jobs.event(job.id, NewEvent("three"))
-    given.jobs.want(job.id, "cancel")
+    given.jobs.request(job.id, "cancel")
     follower.join(30)
     assert [text for _, text in rest] == ["two", "three", "Job cancelled"]

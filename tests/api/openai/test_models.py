@@ -16,7 +16,7 @@ from fake_deployments import FakeDeployments
 from job_requests import become, create, fake_model, train
 from served import connected, services
 from strop.api.services import Services
-from strop.jobs.states import JobStatus
+from strop.jobs.task import TaskStatus
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def finished(client: OpenAI, given: Services, steps: list[int], **fields: Any) -
     job = create(client, "smollm2-135m", **fields)
     train(given, job.id, steps)
     name = given.jobs.get(job.id).model_name
-    become(given, job.id, JobStatus.SUCCEEDED, fine_tuned_model=name, finished_at=5.0)
+    become(given, job.id, TaskStatus.SUCCEEDED, fine_tuned_model=name, finished_at=5.0)
     return name
 
 

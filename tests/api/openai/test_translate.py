@@ -314,7 +314,7 @@ def test_other_methods_are_refused(method: Any, param: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "param", "message"),
     [
-        ({"method": {"type": "reinforcement"}}, "method.reinforcement", "holds the grader"),
+        ({"method": {"type": "reinforcement"}}, "method.reinforcement", "contains the grader"),
         ({"method": reinforcement(None)}, "method.reinforcement.grader", "missing"),
         (
             {"method": reinforcement(hyperparameters={"eval_interval": 2})},
@@ -323,9 +323,9 @@ def test_other_methods_are_refused(method: Any, param: str) -> None:
         ),
         ({"strop": {"train": {"batchsize": 3}}}, "strop.train.batchsize", "did you mean 'batch_size'?"),
         ({"strop": {"sampling": {"temperature": 0}}}, "strop.sampling.temperature", "greater than 0"),
-        ({"strop": {"environment": {"name": "chess"}}}, "strop.environment.name", "known are single_turn"),
+        ({"strop": {"environment": {"name": "chess"}}}, "strop.environment.name", "expected one of single_turn"),
         ({"strop": {"rewards": [{"name": "a"}]}}, "strop.rewards[0]", "found none of them"),
-        ({"strop": {"rewards": [{"name": "a", "python": "def"}]}}, "strop.rewards[0].python", "no Python code"),
+        ({"strop": {"rewards": [{"name": "a", "python": "def"}]}}, "strop.rewards[0].python", "not valid Python code"),
         ({"strop": {"rewards": [{"name": "a", "python": "x = 1"}]}}, "strop.rewards[0].function", "no function"),
         ({"integrations": [{"type": "wandb", "wandb": {"project": "a"}}] * 2}, "integrations", "one"),
     ],
@@ -341,7 +341,7 @@ def test_what_cannot_work_is_refused_with_its_field(fields: dict[str, Any], para
     [
         ({"modle": "x"}, "unknown key modle; did you mean 'model'?"),
         ({"method": reinforcement(hyperparameters={"epochs": 3})}, "unknown key epochs; did you mean 'n_epochs'?"),
-        ({"method": reinforcement(tools=[])}, "unknown key tools; known are grader, hyperparameters"),
+        ({"method": reinforcement(tools=[])}, "unknown key tools; expected one of grader, hyperparameters"),
         ({"strop": {"sample": {}}}, "unknown key sample; did you mean 'sampling'?"),
         ({"method": reinforcement(hyperparameters={"batch_size": 257})}, "less than or equal to 256"),
         ({"method": reinforcement(hyperparameters={"n_epochs": "many"})}, "valid integer"),

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
+import stored_tasks
 from models import save_tiny_model
 from strop.api.services import Services
 from strop.data.samples.sample_sets import SAMPLES
-from strop.store.tables import jobs
 
 
 def upload(services: Services, *rows: dict[str, Any], name: str = "rows.jsonl") -> str:
@@ -130,10 +130,7 @@ def test_names_change_and_data_sets_go_with_their_file_if_asked(client: TestClie
 
 def test_what_an_unfinished_job_needs_stays(client: TestClient, server: Services) -> None:
     made = make(client, server)
-    values = {"name": "j", "model": "m", "config": "{}", "request": "{}", "folder": "runs/j", "queued_seq": 1}
-    with server.database.write() as connection:
-        statement = jobs.insert().values(id="ftjob-1", created_at=0.0, status="queued", training_file=made["file_id"])
-        connection.execute(statement.values(**values))
+    stored_tasks.add_job(server.database, "ftjob-1", training_file=made["file_id"])
     answer = client.delete(f"datasets/{made['id']}")
     assert answer.status_code == 409
     assert "ftjob-1" in answer.json()["error"]["message"]

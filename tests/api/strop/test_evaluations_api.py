@@ -10,12 +10,12 @@ import pytest
 from starlette.testclient import TestClient
 from train_cases import failed_group, group
 
+import stored_tasks
 from models import save_tiny_model
 from strop.api.services import Services
 from strop.evals.report import report, row_result
 from strop.evals.run import measure
 from strop.evals.spec import read_spec
-from strop.jobs.evaluations import EvaluationStatus, change
 from strop.store.evaluated import row_values, save_rows
 from strop.store.rollout_lines import group_lines
 from strop.store.tables import deployments
@@ -45,9 +45,9 @@ def finish(server: Services, evaluation_id: str, *groups: Group) -> None:
     figures = {"metrics": measure(groups, 1.0), "report": report([row_result(found, 1.0) for found in groups]).__dict__}
     with server.database.write() as connection:
         save_rows(connection, evaluation.seq, [row_values(group_lines(found), 1.0) for found in groups])
-        values = {"rows_done": len(groups), "rows_total": len(groups), "finished_at": 9.0}
-        text = json.dumps(figures, default=vars)
-        change(connection, evaluation, status=EvaluationStatus.SUCCEEDED, metrics=text, **values)
+    values: dict[str, Any] = {"rows_done": len(groups), "rows_total": len(groups), "finished_at": 9.0}
+    text = json.dumps(figures, default=vars)
+    stored_tasks.become(server.database, evaluation_id, status="succeeded", metrics=text, **values)
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +178,7 @@ def test_figures_are_there_as_far_as_rows_are(client: TestClient, server: Servic
     folder.status_file.write_text(json.dumps({"message": "loading", "rows_per_second": 2.5}))
     with server.database.write() as connection:
         save_rows(connection, evaluation.seq, [row_values(group_lines(group(1.0, number=1)), 1.0)])
-        change(connection, evaluation, status=EvaluationStatus.RUNNING, rows_done=1, rows_total=4)
+    stored_tasks.become(server.database, evaluation.id, status="running", rows_done=1, rows_total=4)
     found = client.get(f"evaluations/{made['id']}").json()
     assert found["report"]["reward"] == {"mean": 1.0, "low": None, "high": None}
     assert (found["metrics"], found["message"], found["rows_per_second"]) == (None, "loading", 2.5)

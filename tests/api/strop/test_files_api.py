@@ -15,13 +15,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
+import stored_tasks
 from models import save_tiny_model
 from run_folders import new_run, play
 from served import served
 from strop.api.services import Services
 from strop.store.checkpoints import CheckpointStore
 from strop.store.rundir import RunDir, RunState
-from strop.store.tables import deployments, jobs
+from strop.store.tables import deployments
 
 
 def save(run: RunDir, step: int, reward: float | None = None, size: int = 1000, model: Path | None = None) -> None:
@@ -180,14 +181,11 @@ def test_checkpoints_that_are_needed_stay(client: TestClient, run_id: str, serve
     with server.database.write() as connection:
         connection.execute(deployments.insert().values(**values, source=ninth["id"]))
     assert "deployed as d" in client.delete(f"checkpoints/{ninth['id']}").json()["error"]["message"]
-    values = {"name": "j", "model": "m", "config": "{}", "request": "{}", "folder": "runs/j", "queued_seq": 1}
     with server.database.write() as connection:
         connection.execute(deployments.delete())
-        statement = jobs.insert().values(id="ftjob-8", created_at=0.0, status="queued", forked_from=ninth["id"])
-        connection.execute(statement.values(**values))
+    stored_tasks.add_job(server.database, "ftjob-8", forked_from=ninth["id"])
     assert "ftjob-8" in client.delete(f"checkpoints/{ninth['id']}").json()["error"]["message"]
-    with server.database.write() as connection:
-        connection.execute(jobs.delete())
+    stored_tasks.forget_tasks(server.database)
     waiting = _evaluate(client, ninth["id"])
     assert waiting in client.delete(f"checkpoints/{ninth['id']}").json()["error"]["message"]
     client.post(f"evaluations/{waiting}/cancel")

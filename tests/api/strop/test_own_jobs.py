@@ -16,7 +16,7 @@ from served import connected, services
 from strop.api.services import Services
 from strop.api.sources import find_trained
 from strop.errors import NotFound
-from strop.jobs.states import JobStatus
+from strop.jobs.task import TaskStatus
 from strop.store.tables import deployments
 
 
@@ -50,7 +50,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Own]:
 def test_jobs_are_found_by_status_and_by_a_part_of_anything_people_see(own: Own) -> None:
     by_name = own.create(suffix="Zebra").id
     by_tag = own.create(metadata={"team": "the ZEBRA team"}).id
-    become(own.given, by_tag, JobStatus.QUEUED)
+    become(own.given, by_tag, TaskStatus.QUEUED)
     own.create()
     found = own.call("GET", "", params={"search": "zebra"})
     assert [job["id"] for job in found["data"]] == [by_tag, by_name]
@@ -119,7 +119,7 @@ def test_a_finished_job_is_deleted_with_its_run(own: Own) -> None:
     job = own.create()
     run = train(own.given, job.id, [1])
     assert "cancel it first" in own.refused(409, "DELETE", f"/{job.id}")["message"]
-    found = become(own.given, job.id, JobStatus.CANCELLED)
+    found = become(own.given, job.id, TaskStatus.CANCELLED)
     assert own.call("DELETE", f"/{job.id}") == {"object": "fine_tuning.job", "id": job.id, "deleted": True}
     own.refused(404, "GET", f"/{job.id}")
     assert not run.path.exists()
@@ -133,7 +133,7 @@ def test_a_finished_job_is_deleted_with_its_run(own: Own) -> None:
 def test_a_job_whose_checkpoint_answers_requests_is_not_deleted(own: Own) -> None:
     job = own.create()
     run = train(own.given, job.id, [1])
-    become(own.given, job.id, JobStatus.SUCCEEDED)
+    become(own.given, job.id, TaskStatus.SUCCEEDED)
     values = {"id": "dep_1", "created_at": 1.0, "name": "mine", "source": "x", "wanted": "loaded"}
     with own.given.database.write() as connection:
         path = own.given.folder.stored(run.checkpoints / "step-000001")
@@ -144,7 +144,7 @@ def test_a_job_whose_checkpoint_answers_requests_is_not_deleted(own: Own) -> Non
 def test_a_fork_outlives_the_job_that_it_starts_from(own: Own) -> None:
     job = own.create()
     train(own.given, job.id, [1])
-    name = become(own.given, job.id, JobStatus.SUCCEEDED).model_name
+    name = become(own.given, job.id, TaskStatus.SUCCEEDED).model_name
     fork = own.call("POST", f"/{job.id}/fork", json={"checkpoint": f"{name}:ckpt-step-1"})["id"]
     own.call("DELETE", f"/{job.id}")
     start = own.given.folder.found(own.given.jobs.get(fork).config.model)

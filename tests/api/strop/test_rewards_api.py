@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+import stored_tasks
 from strop.api.services import Services
 from strop.rewards.presets.index import presets
-from strop.store.tables import jobs
 
 CODE = "def grade(sample, item):\n    return 1.0\n"
 GRADER = {
@@ -94,12 +94,9 @@ def test_what_is_no_reward_is_refused(client: TestClient, body: dict[str, Any], 
 def test_a_reward_in_use_is_not_deleted(client: TestClient, server: Services) -> None:
     made = make(client)
     config = json.dumps({"rewards": [{"source": f"rewards/{made['id']}/1/reward.py:grade"}]})
-    values = {"name": "j", "model": "m", "request": "{}", "folder": "runs/j", "queued_seq": 1, "config": config}
-    with server.database.write() as connection:
-        connection.execute(jobs.insert().values(id="ftjob-1", created_at=0.0, status="running", **values))
+    stored_tasks.add_job(server.database, "ftjob-1", "running", config=config)
     assert client.delete(f"rewards/{made['id']}").status_code == 409
-    with server.database.write() as connection:
-        connection.execute(jobs.delete())
+    stored_tasks.forget_tasks(server.database)
     assert client.delete(f"rewards/{made['id']}").json()["deleted"] is True
     assert client.get(f"rewards/{made['id']}").status_code == 404
 

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
+import stored_tasks
 from run_folders import new_run, old_line, play, record, rollout_line
 from strop.api.services import Services
 from strop.store.rollout_lines import TOKEN_KEYS
 from strop.store.rundir import RunDir, RunState
-from strop.store.tables import jobs
 
 LAST = 30
 
@@ -109,10 +109,7 @@ def test_a_run_that_is_forgotten_can_be_imported_again(client: TestClient, tmp_p
 
 def test_the_run_of_an_unfinished_job_is_not_forgotten(client: TestClient, server: Services, tmp_path: Path) -> None:
     made = client.post("runs/import", json={"path": str(new_run(tmp_path / "busy").path)}).json()
-    values = {"name": "j", "model": "m", "config": "{}", "request": "{}", "folder": "runs/j", "queued_seq": 1}
-    with server.database.write() as connection:
-        statement = jobs.insert().values(id="ftjob-9", created_at=0.0, status="running", run_id=made["id"])
-        connection.execute(statement.values(**values))
+    stored_tasks.add_job(server.database, "ftjob-9", "running", run_id=made["id"])
     answer = client.delete(f"runs/{made['id']}")
     assert (answer.status_code, "ftjob-9" in answer.text) == (409, True)
     assert get(client, f"runs/{made['id']}")["job_id"] == "ftjob-9"

@@ -52,7 +52,7 @@ def test_an_empty_draft_says_what_is_missing_and_where(place: Any) -> None:
             {"rewards": (GOOD, RewardPart(name="b", source="def grade(", weight=2))},
             "strop.rewards[1].python",
             "reward",
-            "this is no Python code",
+            "this is not valid Python code",
         ),
         ({"rewards": (RewardPart(name="b", source="x = 1"),)}, "strop.rewards[0].function", "reward", "no function"),
         ({"rewards": (GOOD, GOOD)}, "strop.rewards[1].name", "reward", "another reward has this name"),

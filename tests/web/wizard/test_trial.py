@@ -103,7 +103,7 @@ def test_a_reward_that_cannot_be_read_is_refused_before_the_model_is_loaded(plac
     draft = place.draft(rewards=(RewardPart(name="b", source="def grade("),))
     test, told = outcome(place, deployments, draft)
     assert test.phase is Phase.FAILED and test.fault is not None
-    assert "no Python code" in test.fault.message
+    assert "not valid Python code" in test.fault.message
     assert (deployments.asked, told) == ([], [])
 
 

@@ -17,7 +17,7 @@ from strop.api.errors import answer, envelope
 from strop.api.openai.chat_schema import ChatCompletion
 from strop.errors import StropError
 from strop.http.sse import DONE, STREAMED, EventStream, message, unless_gone
-from strop.serve.bodies import ChatBody
+from strop.serve.bodies import ChatBody, StreamOptions
 from strop.types import Json
 
 log = logging.getLogger("strop.api")
@@ -40,7 +40,7 @@ async def create_chat_completion(body: ChatBody, request: Request, services: Pro
     if first is None:
         await chunks.aclose()
         return Response(status_code=_CLIENT_GONE)
-    return EventStream(_messages(first, chunks, bool(body.stream_options and body.stream_options.include_usage)))
+    return EventStream(_messages(first, chunks, body.stream_options or StreamOptions()))
 
 
 async def _first(chunks: AsyncGenerator[dict[str, Json]]) -> dict[str, Json]:
@@ -48,14 +48,15 @@ async def _first(chunks: AsyncGenerator[dict[str, Json]]) -> dict[str, Json]:
 
 
 async def _messages(
-    first: dict[str, Json], chunks: AsyncGenerator[dict[str, Json]], usage: bool
+    first: dict[str, Json], chunks: AsyncGenerator[dict[str, Json]], options: StreamOptions
 ) -> AsyncGenerator[bytes]:
+    usage, continuous = bool(options.include_usage), bool(options.continuous_usage_stats)
     async with aclosing(chunks):
         try:
-            yield _message(first, usage)
+            yield _message(first, usage, continuous)
             async for chunk in chunks:
                 if usage or chunk["choices"]:
-                    yield _message(chunk, usage)
+                    yield _message(chunk, usage, continuous)
         except StropError as error:
             yield message(bytes(answer(error).body).decode())
         except Exception:
@@ -66,9 +67,9 @@ async def _messages(
             yield DONE
 
 
-def _message(chunk: dict[str, Any], usage: bool) -> bytes:
-    """With `include_usage` every chunk has the key: null in all but the last."""
+def _message(chunk: dict[str, Any], usage: bool, continuous: bool) -> bytes:
+    """With `include_usage` every chunk has the key: null in all but the last, unless it is continuous."""
     shown = {key: value for key, value in chunk.items() if key != "usage"}
     if usage:
-        shown["usage"] = None if chunk["choices"] else chunk["usage"]
+        shown["usage"] = chunk["usage"] if continuous or not chunk["choices"] else None
     return message(json.dumps(shown, ensure_ascii=False))

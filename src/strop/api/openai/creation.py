@@ -23,7 +23,8 @@ from strop.config import RunConfig
 from strop.errors import InvalidRequest
 from strop.http.errors import param_of
 from strop.jobs.fork import keep_weights
-from strop.jobs.job import Job, NewEvent, NewJob
+from strop.jobs.job import Job, NewJob
+from strop.jobs.task import NewEvent
 from strop.store.files import write_atomic
 from strop.types import Json
 

@@ -14,8 +14,8 @@ from strop.api.openai.results import ResultFiles
 from strop.api.services import Services
 from strop.api.sources import checkpoint_name
 from strop.config import TrainConfig
-from strop.jobs.job import Event, Job
-from strop.jobs.states import JobStatus
+from strop.jobs.job import Job
+from strop.jobs.task import Event, TaskStatus
 from strop.store import queries
 from strop.store.queries.progress import Progress as RunProgress
 from strop.store.queries.progress import progress, sampled_tokens
@@ -162,7 +162,7 @@ def job_object(job: Job, services: Services) -> JobObject:
         model=job.model,
         created_at=int(job.created_at),
         finished_at=_seconds(job.finished_at),
-        fine_tuned_model=job.fine_tuned_model if job.status is JobStatus.SUCCEEDED else None,
+        fine_tuned_model=job.fine_tuned_model if job.status is TaskStatus.SUCCEEDED else None,
         result_files=[results] if results else [],
         status=job.status,
         validation_file=job.validation_file,
@@ -177,7 +177,7 @@ def job_object(job: Job, services: Services) -> JobObject:
         metadata=dict(job.metadata) if job.metadata is not None else None,
         user_provided_suffix=job.suffix,
         name=job.name,
-        wanted=job.wanted,
+        wanted=job.requested,
         reason=job.reason,
         queue_position=services.jobs.position(job),
         progress=JobProgress(step=run.step, total_steps=run.total_steps, seconds_left=run.seconds_left)
@@ -246,7 +246,7 @@ def _error(job: Job) -> JobError | None:
 
 
 def _estimate(job: Job, run: RunProgress | None) -> int | None:
-    if job.status is not JobStatus.RUNNING or run is None or run.seconds_left is None:
+    if job.status is not TaskStatus.RUNNING or run is None or run.seconds_left is None:
         return None
     return int(time.time() + run.seconds_left)
 

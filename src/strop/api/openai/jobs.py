@@ -26,9 +26,8 @@ from strop.api.openai.requests import JobRequest
 from strop.api.paging import After, Limit, Page, page
 from strop.errors import NotFound
 from strop.http.sse import DONE, STREAMED, EventStream, message
-from strop.jobs.job import Job, event_seq
-from strop.jobs.queue import JobQueue
-from strop.jobs.states import JobStatus
+from strop.jobs.job import Job, JobQueue
+from strop.jobs.task import TaskStatus, event_seq
 
 router = APIRouter(prefix="/fine_tuning/jobs")
 
@@ -80,13 +79,13 @@ def retrieve_fine_tuning_job(job_id: str, services: Provided) -> JobObject:
 @router.post("/{job_id}/cancel")
 def cancel_fine_tuning_job(job_id: str, services: Provided) -> JobObject:
     """End a job for good. One that trains stays `running`, with `wanted`, until its process has ended."""
-    return job_object(services.jobs.want(job_id, "cancel"), services)
+    return job_object(services.jobs.request(job_id, "cancel"), services)
 
 
 @router.post("/{job_id}/pause")
 def pause_fine_tuning_job(job_id: str, services: Provided) -> JobObject:
     """Save a checkpoint and stop. One that trains stays `running`, with `wanted`, until that is done."""
-    return job_object(services.jobs.want(job_id, "pause"), services)
+    return job_object(services.jobs.request(job_id, "pause"), services)
 
 
 @router.post("/{job_id}/resume")
@@ -136,7 +135,7 @@ def find_jobs(
     *,
     after: str | None,
     limit: int,
-    status: Iterable[JobStatus] = (),
+    status: Iterable[TaskStatus] = (),
 ) -> list[Job]:
     """Jobs that match, the newest first, from behind the one with id `after`."""
     found: list[Job] = []

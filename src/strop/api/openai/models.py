@@ -19,7 +19,7 @@ from strop.errors import InvalidRequest, NotFound
 from strop.jobs.job import Job
 from strop.policy.catalogue import CATALOGUE, Entry, find_entry
 from strop.policy.weights import whole_folder
-from strop.store.tables import checkpoints, jobs, runs
+from strop.store.tables import checkpoints, jobs, runs, tasks
 
 router = APIRouter(prefix="/models")
 
@@ -131,12 +131,13 @@ def _deployed(deployment: Deployment) -> ModelObject:
 
 def _trained_models(services: Services) -> list[ModelObject]:
     """Fine-tuned models, the newest first, each before its checkpoints."""
-    columns = (jobs.c.id, checkpoints.c.step, checkpoints.c.created_at)
+    columns = (tasks.c.id, checkpoints.c.step, checkpoints.c.created_at)
     query = (
         sa.select(*columns)
-        .join_from(jobs, runs, jobs.c.run_id == runs.c.id)
+        .join_from(tasks, jobs)
+        .join(runs, jobs.c.run_id == runs.c.id)
         .join(checkpoints, checkpoints.c.run == runs.c.seq)
-        .order_by(jobs.c.seq.desc(), checkpoints.c.step.desc())
+        .order_by(tasks.c.seq.desc(), checkpoints.c.step.desc())
     )
     with services.database.read() as connection:
         rows = connection.execute(query).all()

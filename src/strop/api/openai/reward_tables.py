@@ -121,7 +121,7 @@ def _check_python(source: str, function: str, where: str) -> None:
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise InvalidRequest(f"{where}.python is no Python code: {error}", param=f"{where}.python") from None
+        raise InvalidRequest(f"{where}.python is not valid Python code: {error}", param=f"{where}.python") from None
     names = {getattr(node, "name", None) or getattr(node, "id", None) for node in ast.walk(tree)}
     if function not in names:
         raise InvalidRequest(f"{where}.python has no function {function!r}", param=f"{where}.function")

@@ -112,8 +112,7 @@ def _notes(method: Reinforcement) -> list[str]:
     notes = []
     if method.response_format and method.response_format.get("type") not in (None, "text"):
         notes.append(
-            "response_format is not enforced while sampling: an answer that is no JSON of that form counts as the "
-            "graders find it"
+            "response_format is not enforced while sampling; the graders score completions that do not match it"
         )
     if method.grader and "invalid_grade" in method.grader:
         notes.append(
@@ -131,7 +130,8 @@ def _method(request: JobRequest) -> Reinforcement:
         return Reinforcement()
     if kind == "reinforcement":
         raise InvalidRequest(
-            "method.reinforcement is missing: it holds the grader that scores answers", param="method.reinforcement"
+            "method.reinforcement is missing: it contains the grader that scores completions",
+            param="method.reinforcement",
         )
     found = f"method.type {kind!r} is" if kind else "without a method, jobs are supervised ones, which are"
     raise InvalidRequest(

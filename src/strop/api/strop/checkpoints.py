@@ -21,7 +21,7 @@ from strop.store.archive import zip_files
 from strop.store.checkpoints import CheckpointStore, read_checkpoint
 from strop.store.datasets import ENDED
 from strop.store.rundir import RunDir
-from strop.store.tables import deployments, evaluations, jobs
+from strop.store.tables import deployments, evaluations, jobs, tasks
 from strop.types import Json
 
 router = APIRouter()
@@ -148,13 +148,16 @@ def _needed(connection: Connection, entry: dict[str, Json], place: str) -> str |
     deployed = connection.scalar(sa.select(deployments.c.name).where(deployments.c.source == entry["id"]).limit(1))
     if deployed is not None:
         return f"is deployed as {deployed}; delete that deployment first"
-    forked = sa.select(jobs.c.id).where(jobs.c.forked_from == entry["id"], jobs.c.status.not_in(ENDED))
+    forked = (
+        sa.select(tasks.c.id)
+        .join_from(tasks, jobs)
+        .where(jobs.c.forked_from == entry["id"], tasks.c.status.not_in(ENDED))
+    )
     job = connection.scalar(forked.limit(1))
     if job is not None:
         return f"is what {job} starts from; cancel that job, or wait for its end"
-    asked = sa.select(evaluations.c.id).where(
-        evaluations.c.spec.contains(json.dumps(place)[1:], autoescape=True), evaluations.c.status.not_in(ENDED)
-    )
+    reads = evaluations.c.spec.contains(json.dumps(place)[1:], autoescape=True)
+    asked = sa.select(tasks.c.id).join_from(tasks, evaluations).where(reads, tasks.c.status.not_in(ENDED))
     evaluation = connection.scalar(asked.limit(1))
     return None if evaluation is None else f"is what {evaluation} evaluates; cancel that one, or wait for its end"
 

@@ -18,7 +18,8 @@ from strop.api.services import Services
 from strop.config import EnvironmentConfig
 from strop.errors import InvalidRequest
 from strop.evals.report import RowResult, compare, report
-from strop.jobs.evaluations import Evaluation, EvaluationStatus
+from strop.jobs.evaluations import Evaluation
+from strop.jobs.task import TaskStatus
 from strop.store.queries.evaluations import RowFilter, evaluation_results, evaluation_rows_page, paired_page
 from strop.types import Json
 
@@ -59,7 +60,7 @@ class EvaluationObject(Answer):
     name: str
     model: str
     """For people."""
-    status: EvaluationStatus
+    status: TaskStatus
     reason: str | None
     """Why it failed or was started again, and what to do."""
     position: int | None
@@ -171,7 +172,7 @@ def list_evaluations(
     cached: Cached,
     after: After = None,
     limit: Limit = 20,
-    status: Annotated[list[EvaluationStatus] | None, Query(description="Only these; may be given often.")] = None,
+    status: Annotated[list[TaskStatus] | None, Query(description="Only these; may be given often.")] = None,
 ) -> Page[EvaluationObject] | Response:
     """Evaluations, the newest first."""
     found = services.evaluations.list(limit=limit + 1, after=after, status=status or ())
@@ -319,7 +320,7 @@ def _notes(base: Evaluation, other: Evaluation) -> list[str]:
     """Settings in which two evaluations differ, though only the model should."""
     notes = []
     for evaluation in (base, other):
-        if evaluation.status is not EvaluationStatus.SUCCEEDED:
+        if evaluation.status is not TaskStatus.SUCCEEDED:
             done = f"{evaluation.rows_done} of {evaluation.rows_total or 'unknown'} rows"
             notes.append(f"{evaluation.name} is {evaluation.status}: {done} are done")
     for name in ("rewards", "eval", "sampling", "environment", "seed"):

@@ -23,7 +23,7 @@ from strop.api.sources import find_trained
 from strop.errors import Conflict, InvalidRequest, NotFound
 from strop.http.bodies import Body
 from strop.jobs.job import Job
-from strop.jobs.states import JobStatus
+from strop.jobs.task import TaskStatus
 from strop.store.files import sync_folder
 from strop.store.tables import deployments
 
@@ -62,7 +62,7 @@ def list_jobs(
     services: Provided,
     after: After = None,
     limit: Limit = 20,
-    status: Annotated[list[JobStatus] | None, Query(description="Only these; may be given often.")] = None,
+    status: Annotated[list[TaskStatus] | None, Query(description="Only these; may be given often.")] = None,
     search: Annotated[str, Query(description="Part of a name, an id, a model, or a value in metadata.")] = "",
 ) -> Page[JobObject]:
     """Jobs, the newest first."""

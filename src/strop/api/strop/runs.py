@@ -27,7 +27,7 @@ from strop.store.queries.live import sparklines, stamp, stamps
 from strop.store.queries.progress import progress
 from strop.store.recorder import summary
 from strop.store.rundir import RunState
-from strop.store.tables import jobs
+from strop.store.tables import jobs, tasks
 from strop.types import Json, StepRecord
 
 router = APIRouter()
@@ -176,7 +176,9 @@ def get_run(run_id: RunId, services: Provided, cached: Cached) -> RunDetails | R
 def forget_run(run_id: RunId, services: Provided) -> Deleted:
     """Drop a run from the lists. Its folder stays, and can be imported again."""
     with services.database.read() as connection:
-        unfinished = sa.select(jobs.c.id).where(jobs.c.run_id == run_id, jobs.c.status.not_in(ENDED))
+        unfinished = (
+            sa.select(tasks.c.id).join_from(tasks, jobs).where(jobs.c.run_id == run_id, tasks.c.status.not_in(ENDED))
+        )
         job = connection.scalar(unfinished)
     if job is not None:
         raise Conflict(f"{run_id} belongs to {job}, which is not finished; cancel that one first")
@@ -251,5 +253,9 @@ def _fields(
 
 def _jobs(connection: Connection, found: Iterable[Mapping[str, Json]]) -> dict[str, str]:
     """The job of each run that has one."""
-    query = sa.select(jobs.c.run_id, jobs.c.id).where(jobs.c.run_id.in_([run["id"] for run in found]))
+    query = (
+        sa.select(jobs.c.run_id, tasks.c.id)
+        .join_from(tasks, jobs)
+        .where(jobs.c.run_id.in_([run["id"] for run in found]))
+    )
     return dict(connection.execute(query).all())

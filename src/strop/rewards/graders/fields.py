@@ -49,7 +49,7 @@ class Shape(BaseModel):
         for key in value:
             if key not in known and key not in IGNORED:
                 close = difflib.get_close_matches(key, known, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+                hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(known)}"
                 raise fault(f"unknown key; {hint}", key)
         return {key: found for key, found in value.items() if found is not None and key in known}
 

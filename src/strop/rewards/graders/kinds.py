@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Union
+from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from pydantic import Field
 
@@ -22,7 +22,13 @@ KINDS: Mapping[str, type[Grader]] = {
 }
 """All but `multi`, which holds graders of these kinds."""
 
+
+def one_of(kinds: Mapping[str, type[Grader]]) -> Any:
+    """The type, for pydantic, of a grader of any of these kinds, told apart by `type`."""
+    return Annotated[Union[tuple(kinds.values())], Field(discriminator="type")]  # noqa: UP007
+
+
 if TYPE_CHECKING:
     Single = Grader
 else:
-    Single = Annotated[Union[tuple(KINDS.values())], Field(discriminator="type")]  # noqa: UP007
+    Single = one_of(KINDS)

@@ -49,7 +49,7 @@ def _wrong_type(found: Json, known: str) -> str:
         return "missing"
     if not isinstance(found, str) or not found:
         return f"expected a string, found {described(found)}"
-    return f"unknown type {found!r}; known are {_listed(known)}"
+    return f"unknown type {found!r}; expected one of {_listed(known)}"
 
 
 def _listed(quoted: str) -> str:

@@ -38,46 +38,60 @@ class _Entry:
 
 _REFERENCE = ("reference",)
 _ALL = (
-    _Entry("exact_match", "Exact match", "1 where the answer is the reference, ignoring case and blanks.", _REFERENCE),
-    _Entry("number_match", "Number match", "1 where the last number of the answer is the reference.", _REFERENCE),
-    _Entry("json_fields", "JSON fields", "0.2 for a JSON object, and 0.8 times the share of right fields.", _REFERENCE),
-    _Entry("pattern", "Regular expression", "1 where the whole answer matches a regular expression."),
-    _Entry("length", "Length", "1 up to 100 words, then less and less; 0 from 200 words on."),
-    _Entry("custom", "Custom", "An empty function with comments on what it can use."),
+    _Entry(
+        "exact_match",
+        "Exact match",
+        "1 if the completion equals the reference (ignoring case and whitespace), else 0.",
+        _REFERENCE,
+    ),
+    _Entry(
+        "number_match", "Number match", "1 if the last number in the completion is the reference, else 0.", _REFERENCE
+    ),
+    _Entry(
+        "json_fields", "JSON fields", "0.2 for a JSON object, plus 0.8 times the share of correct fields.", _REFERENCE
+    ),
+    _Entry("pattern", "Regular expression", "1 if the whole completion matches a regular expression, else 0."),
+    _Entry("length", "Length", "1 up to 100 words, decreasing to 0 at 200 words."),
+    _Entry("custom", "Custom", "An empty function with comments about its arguments."),
     _Entry(
         "sample_json_extraction",
         "Sample: JSON extraction",
-        "Scores a JSON object with name and age, with part of the score for each part that is right.",
+        "Scores a JSON object with name and age, with partial credit for each correct part.",
         ("metadata.ground_truth.name", "metadata.ground_truth.age"),
     ),
     _Entry(
         "sample_maths",
         "Sample: Maths",
-        "Scores the last number of the answer, with a little for nothing but a number.",
+        "Scores the last number in the completion, plus a small bonus for a number only.",
         ("metadata.ground_truth",),
     ),
     _Entry(
         "sample_coding",
         "Sample: Coding",
-        "Scores a Python function by the tests of its row, run in a process of its own.",
+        "Scores a Python function with the tests of its row, in a separate process.",
         ("metadata.function", "metadata.tests"),
     ),
     _Entry(
         "sample_search_qa",
         "Sample: Search QA",
-        "Scores a short answer by the words that it shares with the right one.",
+        "Scores a short answer by its word overlap with the reference.",
         ("metadata.ground_truth",),
     ),
     _Entry(
         "sample_short_answers",
         "Sample: Short answers",
-        "Scores a short answer against the ones that its row accepts.",
+        "Scores a short answer against the accepted answers of its row.",
         ("metadata.accepted",),
     ),
-    _Entry("text_check", "Grader: text check", "1 where the answer contains the reference, ignoring case.", _REFERENCE),
-    _Entry("similarity", "Grader: similarity", "0 to 1 by the words in common with the reference.", _REFERENCE),
-    _Entry("several", "Grader: several", "A formula over several graders.", _REFERENCE),
-    _Entry("judge", "Grader: model as judge", "A model scores the answer; its key must be a secret.", _REFERENCE),
+    _Entry(
+        "text_check",
+        "Grader: text check",
+        "1 if the completion contains the reference (ignoring case), else 0.",
+        _REFERENCE,
+    ),
+    _Entry("similarity", "Grader: similarity", "Word overlap with the reference, from 0 to 1.", _REFERENCE),
+    _Entry("several", "Grader: multi", "Combines several graders with a formula.", _REFERENCE),
+    _Entry("judge", "Grader: LLM judge", "A model scores the completion; its API key must be a secret.", _REFERENCE),
 )
 
 
@@ -90,7 +104,7 @@ def presets() -> Mapping[str, Preset]:
 def find_preset(name: str) -> Preset:
     """The preset of a name. Raises NotFound that lists the names there are."""
     if name not in presets():
-        raise NotFound(f"there is no preset {name!r}; there are {', '.join(presets())}", param="preset")
+        raise NotFound(f"no preset {name!r}; expected one of {', '.join(presets())}", param="preset")
     return presets()[name]
 
 

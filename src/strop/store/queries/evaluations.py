@@ -14,7 +14,7 @@ from strop.errors import NotFound
 from strop.store.queries.lists import Order, contains, parse_sort, read_page
 from strop.store.queries.lookup import sendable
 from strop.store.rollout_lines import upgraded
-from strop.store.tables import evaluation_rows, evaluations
+from strop.store.tables import evaluation_rows, evaluations, tasks
 from strop.types import Json
 
 Fields = dict[str, Json]
@@ -112,7 +112,9 @@ def paired_page(
 
 def found_evaluation(connection: Connection, evaluation_id: str) -> int:
     """The `seq` of an evaluation. NotFound where there is none."""
-    seq = connection.scalar(sa.select(evaluations.c.seq).where(evaluations.c.id == sendable(evaluation_id)))
+    seq = connection.scalar(
+        sa.select(tasks.c.seq).join_from(tasks, evaluations).where(tasks.c.id == sendable(evaluation_id))
+    )
     if seq is None:
         raise NotFound(f"no evaluation {evaluation_id!r}", param="evaluation_id")
     return int(seq)

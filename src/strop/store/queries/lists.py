@@ -27,7 +27,7 @@ def parse_sort(sort: str, keys: Sequence[str]) -> tuple[str, bool]:
     key = sort.removeprefix("-")
     if key not in keys:
         raise InvalidRequest(
-            f"cannot sort by {sort!r}; known are {', '.join(keys)}, each with - before it", param="sort"
+            f"cannot sort by {sort!r}; expected one of {', '.join(keys)}, each with - before it", param="sort"
         )
     return key, sort.startswith("-")
 

@@ -135,7 +135,7 @@ def whole_rollout(connection: Connection, data_folder: Path, rollout_id: str) ->
     file = RunDir(data_folder / row.path).rollout_file(row.step)
     whole = read_rollout(file, row.offset, row.bytes)
     if (whole.get("step"), whole.get("row"), whole.get("sample")) != (row.step, row.row, row.sample):
-        raise RunError(f"{file} was written anew meanwhile; look again in a moment")
+        raise RunError(f"{file} was rewritten meanwhile; try again")
     return {"id": rollout_id, "run_id": row.run_id, **whole}
 
 

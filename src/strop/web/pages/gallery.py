@@ -11,7 +11,7 @@ from typing import Any
 
 from nicegui import ui
 
-from strop.jobs.states import JobStatus
+from strop.jobs.task import TaskStatus
 from strop.store import queries
 from strop.store.rundir import RunState
 from strop.web.charts import OVERVIEW
@@ -96,7 +96,7 @@ def _buttons() -> None:
 
 def _states() -> None:
     with tag("div", "s-row"):
-        for state in dict.fromkeys([*JobStatus, *RunState, "loading", "loaded", "error", "best", "latest"]):
+        for state in dict.fromkeys([*TaskStatus, *RunState, "loading", "loaded", "error", "best", "latest"]):
             badge(str(state))
     for percent in (0, 1, 50, 100):
         bar = tag("div", "s-progress", f'role="progressbar" aria-label="{percent} %" aria-valuenow="{percent}"')

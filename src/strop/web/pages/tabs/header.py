@@ -8,7 +8,7 @@ from typing import Any
 from nicegui import run, ui
 
 from strop.errors import StropError
-from strop.jobs.states import JobStatus
+from strop.jobs.task import TaskStatus
 from strop.store.queries.progress import progress
 from strop.store.recorder import summary
 from strop.types import StepRecord
@@ -35,7 +35,7 @@ class Header:
         """Draw again what changed. Buttons stay as long as the state does, and so does the keyboard's place."""
         subject = self._subject.refresh()
         facts = self._facts(subject)
-        state = (subject.state, subject.job and (subject.job.wanted, subject.job.reason), subject.run.get("message"))
+        state = (subject.state, subject.job and (subject.job.requested, subject.job.reason), subject.run.get("message"))
         if state != self._state:
             self._state = state
             self._top.clear()
@@ -51,8 +51,8 @@ class Header:
         with tag("div", "s-row"):
             tag_text("h1", subject.name)
             badge(subject.state)
-            if subject.job and subject.job.wanted:
-                text(_PENDING[subject.job.wanted], "s-muted")
+            if subject.job and subject.job.requested:
+                text(_PENDING[subject.job.requested], "s-muted")
             tag("span", "s-grow")
             self._actions(subject)
         reason = (subject.job.reason if subject.job else None) or subject.run.get("message")
@@ -90,12 +90,12 @@ class Header:
         if job is None:
             return
         queue = subject.services.jobs
-        if job.status in (JobStatus.QUEUED, JobStatus.RUNNING) and job.wanted is None:
-            self._button("Pause", lambda: queue.want(job.id, "pause"))
-        if job.status in (JobStatus.PAUSED, JobStatus.FAILED):
+        if job.status in (TaskStatus.QUEUED, TaskStatus.RUNNING) and job.requested is None:
+            self._button("Pause", lambda: queue.request(job.id, "pause"))
+        if job.status in (TaskStatus.PAUSED, TaskStatus.FAILED):
             self._button("Resume", lambda: queue.resume(job.id))
-        if not job.status.finished and job.wanted != "cancel":
-            self._button("Cancel", lambda: queue.want(job.id, "cancel"))
+        if not job.status.finished and job.requested != "cancel":
+            self._button("Cancel", lambda: queue.request(job.id, "cancel"))
         button("Clone", lambda: ui.navigate.to(f"/jobs/new?clone={job.id}"))
 
     def _button(self, label: str, act: Any) -> None:

@@ -1,4 +1,4 @@
-"""The runner, round by round, with real processes that have no model: see trainer.py."""
+"""The supervisor, round by round, with real processes that have no model: see trainer.py."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_cases import FixedSecrets, NoCheck, NoIngester, config, make_inputs, new_job, stub_command, until
+import sqlalchemy as sa
+from job_cases import NoIngester, config, make_inputs, new_job, stub_command, supervisor, until
 from trainer import metrics_of
 
 from strop.config import dump_config
-from strop.jobs.job import Job, NewJob
+from strop.jobs.checking import CHECK
+from strop.jobs.job import Job, JobQueue, NewJob
 from strop.jobs.launcher import LocalLauncher, Process
-from strop.jobs.queue import JobQueue
-from strop.jobs.runner import Runner
-from strop.jobs.states import JobStatus
-from strop.jobs.tools import Limits
-from strop.jobs.validation import Validation
+from strop.jobs.supervisor import Supervisor
+from strop.jobs.task import TaskStatus
+from strop.jobs.work import Limits
 from strop.store.datafolder import DataFolder
 from strop.store.db import Database, open_database
 from strop.store.rundir import RunDir
+from strop.store.tables import tasks
 
 QUICK = Limits(backoff_s=0.01, grace_s=0.2)
 
@@ -40,17 +41,16 @@ class Server:
         self.queue = JobQueue(database, clock=lambda: self.time)
         self.ingester = NoIngester()
         self.secrets: dict[str, str] = {}
-        self._runners: list[Runner] = []
+        self._runners: list[Supervisor] = []
         self._launchers: list[LocalLauncher] = []
         make_inputs(folder)
 
-    def runner(self, limits: Limits = QUICK, plan: dict[str, Any] | None = None, **options: Any) -> Runner:
+    def runner(self, limits: Limits = QUICK, plan: dict[str, Any] | None = None, **options: Any) -> Supervisor:
         """A runner that nothing drives but `tick`. Files are not read unless `check` says so."""
-        options = {"check": NoCheck, **options}
         launcher = LocalLauncher(stub_command(self.folder, **(plan or {})))
         self._launchers.append(launcher)
-        secrets = FixedSecrets(self.secrets)
-        runner = Runner(self.queue, self.ingester, launcher, secrets, self.folder, limits=limits, **options)
+        options = {"ingester": self.ingester, "secrets": self.secrets, "limits": limits, **options}
+        runner = supervisor(self.queue, self.folder, launcher, **options)
         self._runners.append(runner)
         return runner
 
@@ -58,14 +58,14 @@ class Server:
         """The run folder of a job."""
         return RunDir(self.folder.found(job.folder))
 
-    def drive(self, runner: Runner, job: Job, condition: Callable[[Job], Any]) -> Job:
+    def drive(self, runner: Supervisor, job: Job, condition: Callable[[Job], Any]) -> Job:
         """Tick until a condition holds for a job."""
         until(lambda: condition(self.queue.get(job.id)), runner.tick)
         return self.queue.get(job.id)
 
-    def finish(self, runner: Runner, job: Job) -> Job:
+    def finish(self, runner: Supervisor, job: Job) -> Job:
         """Tick until a job is neither waiting nor running."""
-        return self.drive(runner, job, lambda found: found.status.finished or found.status is JobStatus.PAUSED)
+        return self.drive(runner, job, lambda found: found.status.finished or found.status is TaskStatus.PAUSED)
 
     def steps(self, job: Job) -> list[int]:
         """Steps that events told of, in their order."""
@@ -98,7 +98,7 @@ def end(launcher: LocalLauncher, process: Process) -> None:
 
 
 def is_running(job: Job) -> bool:
-    return job.status is JobStatus.RUNNING and job.pid is not None
+    return job.status is TaskStatus.RUNNING and job.pid is not None
 
 
 def serve(tmp_path: Path, database: Database) -> Iterator[Server]:
@@ -125,8 +125,8 @@ def both(tmp_path: Path, database: Database) -> Iterator[Server]:
 
 def test_a_job_goes_from_its_files_to_its_model(both: Server) -> None:
     job = both.queue.create(new_job(suffix="mine"))
-    done = both.finish(both.runner(check=Validation), job)
-    assert (done.status, done.fine_tuned_model, done.error) == (JobStatus.SUCCEEDED, job.model_name, None)
+    done = both.finish(both.runner(check=LocalLauncher(CHECK)), job)
+    assert (done.status, done.fine_tuned_model, done.error) == (TaskStatus.SUCCEEDED, job.model_name, None)
     assert both.messages(job) == [
         "Created fine-tuning job",
         "Files validated and moving job to queued state",
@@ -154,13 +154,13 @@ def test_the_run_folder_has_the_configuration_with_whole_paths(server: Server) -
 def test_jobs_run_one_after_another_in_the_order_of_the_queue(server: Server) -> None:
     runner = server.runner(plan={"step_s": 0.05})
     first, second = (server.queue.create(new_job(str(number))) for number in range(2))
-    waiting = server.drive(runner, second, lambda job: job.status is JobStatus.QUEUED)
+    waiting = server.drive(runner, second, lambda job: job.status is TaskStatus.QUEUED)
     server.drive(runner, first, is_running)
     assert server.queue.position(waiting) == 1
     server.finish(runner, first)
     assert server.queue.get(second.id).started_at is None or server.queue.get(first.id).started_at is not None
     done = server.finish(runner, second)
-    assert done.status is JobStatus.SUCCEEDED
+    assert done.status is TaskStatus.SUCCEEDED
 
 
 def test_as_many_jobs_run_at_a_time_as_was_asked_for(server: Server) -> None:
@@ -168,7 +168,7 @@ def test_as_many_jobs_run_at_a_time_as_was_asked_for(server: Server) -> None:
     jobs = [server.queue.create(new_job(str(number))) for number in range(3)]
     for job in jobs[:2]:
         server.drive(runner, job, is_running)
-    third = server.drive(runner, jobs[2], lambda job: job.status is JobStatus.QUEUED)
+    third = server.drive(runner, jobs[2], lambda job: job.status is TaskStatus.QUEUED)
     runner.tick()
     assert server.queue.position(third) == 1
 
@@ -179,7 +179,7 @@ def test_as_many_jobs_run_at_a_time_as_was_asked_for(server: Server) -> None:
 def test_files_with_faults_fail_a_job_before_it_is_queued(server: Server) -> None:
     (server.folder.files / "file-1").write_text('{"prompt": "one"}\n{"prompt": 7}\n')
     job = server.queue.create(new_job())
-    failed = server.finish(server.runner(check=Validation), job)
+    failed = server.finish(server.runner(check=LocalLauncher(CHECK)), job)
     assert failed.error is not None
     assert failed.error["code"] == "invalid_data"
     assert "file-1:2: " in failed.error["message"]
@@ -190,11 +190,17 @@ def test_a_job_is_cancelled_while_its_files_are_read(server: Server) -> None:
     (server.folder.files / "file-1").unlink()
     os.mkfifo(server.folder.files / "file-1")
     job = server.queue.create(new_job())
-    runner = server.runner(check=Validation)
-    server.drive(runner, job, lambda found: found.lease_owner is not None)
-    assert server.queue.want(job.id, "cancel").status is JobStatus.CANCELLED
+    runner = server.runner(check=LocalLauncher(CHECK))
+    until(lambda: running_checks(server), runner.tick)
+    assert server.queue.request(job.id, "cancel").status is TaskStatus.CANCELLED
     other = server.queue.create(NewJob("other", "tiny", config().model_copy(update={"data": second_file(server)})))
-    assert server.finish(runner, other).status is JobStatus.SUCCEEDED
+    assert server.finish(runner, other).status is TaskStatus.SUCCEEDED
+
+
+def running_checks(server: Server) -> list[str]:
+    query = sa.select(tasks.c.id).where(tasks.c.kind == "validation", tasks.c.status == "running")
+    with server.queue.database.read() as connection:
+        return list(connection.scalars(query))
 
 
 def second_file(server: Server) -> Any:
@@ -203,11 +209,11 @@ def second_file(server: Server) -> Any:
 
 def test_a_job_that_is_paused_while_its_files_are_read_waits_behind_them(server: Server) -> None:
     job = server.queue.create(new_job())
-    assert server.queue.want(job.id, "pause").status is JobStatus.VALIDATING_FILES
+    assert server.queue.request(job.id, "pause").status is TaskStatus.VALIDATING_FILES
     runner = server.runner()
-    assert server.finish(runner, job).status is JobStatus.PAUSED
+    assert server.finish(runner, job).status is TaskStatus.PAUSED
     server.queue.resume(job.id)
-    assert server.finish(runner, job).status is JobStatus.SUCCEEDED
+    assert server.finish(runner, job).status is TaskStatus.SUCCEEDED
 
 
 # Pausing and cancelling
@@ -217,15 +223,15 @@ def test_a_paused_job_has_a_checkpoint_and_goes_on_from_it(both: Server) -> None
     runner = both.runner(plan={"steps": 30, "step_s": 0.02, "save_every": 100})
     job = both.queue.create(new_job())
     both.drive(runner, job, lambda _: len(both.steps(job)) >= 3)
-    both.queue.want(job.id, "pause")
+    both.queue.request(job.id, "pause")
     paused = both.finish(runner, job)
-    assert (paused.status, paused.wanted, paused.error_code) == (JobStatus.PAUSED, None, None)
+    assert (paused.status, paused.requested, paused.error_code) == (TaskStatus.PAUSED, None, None)
     stopped = both.run_of(job).checkpoint_status()["latest"]
     assert both.steps(job) == list(range(1, stopped + 1))
     assert paused.reason == f"paused after step {stopped} on request"
     both.queue.resume(job.id)
     done = both.finish(runner, job)
-    assert done.status is JobStatus.SUCCEEDED
+    assert done.status is TaskStatus.SUCCEEDED
     assert both.steps(job) == list(range(1, 31))
     assert both.messages(job)[2:6] == [
         "Job started",
@@ -239,7 +245,7 @@ def test_a_job_is_resumed_with_another_configuration(server: Server) -> None:
     runner = server.runner(plan={"steps": 20, "step_s": 0.02})
     job = server.queue.create(new_job())
     server.drive(runner, job, is_running)
-    server.queue.want(job.id, "pause")
+    server.queue.request(job.id, "pause")
     server.finish(runner, job)
     server.queue.resume(job.id, {"train": {"micro_batch_tokens": 512}})
     server.finish(runner, job)
@@ -250,10 +256,10 @@ def test_a_cancelled_job_is_over_once_its_process_has_saved(server: Server) -> N
     runner = server.runner(plan={"steps": 1_000, "step_s": 0.02, "save_s": 0.02}, limits=Limits(grace_s=30))
     job = server.queue.create(new_job())
     server.drive(runner, job, lambda _: server.steps(job))
-    asked = server.queue.want(job.id, "cancel")
-    assert (asked.status, asked.wanted) == (JobStatus.RUNNING, "cancel")
+    asked = server.queue.request(job.id, "cancel")
+    assert (asked.status, asked.requested) == (TaskStatus.RUNNING, "cancel")
     done = server.finish(runner, job)
-    assert (done.status, done.wanted, done.fine_tuned_model) == (JobStatus.CANCELLED, None, None)
+    assert (done.status, done.requested, done.fine_tuned_model) == (TaskStatus.CANCELLED, None, None)
     assert done.finished_at == server.time
     run = server.run_of(job)
     assert run.status()["state"] == "paused"
@@ -265,8 +271,8 @@ def test_a_cancelled_process_that_does_not_end_is_killed(server: Server) -> None
     runner = server.runner(plan={"ends": [{"step": 3, "how": "hang"}]})
     job = server.queue.create(new_job())
     server.drive(runner, job, lambda _: len(server.steps(job)) == 2)
-    server.queue.want(job.id, "cancel")
-    assert server.finish(runner, job).status is JobStatus.CANCELLED
+    server.queue.request(job.id, "cancel")
+    assert server.finish(runner, job).status is TaskStatus.CANCELLED
     assert not server.run_of(job).locked()
     # And its run does not say for ever that it is running.
     assert server.run_of(job).status()["state"] == "paused"
@@ -277,9 +283,9 @@ def test_cancelling_a_job_that_is_being_paused_cancels_it(server: Server) -> Non
     job = server.queue.create(new_job())
     server.drive(runner, job, is_running)
     for wanted in ("pause", "cancel"):
-        server.queue.want(job.id, wanted)
+        server.queue.request(job.id, wanted)
         runner.tick()
-    assert server.finish(runner, job).status is JobStatus.CANCELLED
+    assert server.finish(runner, job).status is TaskStatus.CANCELLED
 
 
 def test_a_process_stopped_from_outside_pauses_its_job(server: Server) -> None:
@@ -289,7 +295,7 @@ def test_a_process_stopped_from_outside_pauses_its_job(server: Server) -> None:
     assert running.pid is not None
     os.kill(running.pid, signal.SIGTERM)
     paused = server.finish(runner, job)
-    assert paused.status is JobStatus.PAUSED
+    assert paused.status is TaskStatus.PAUSED
     assert "asked to stop from outside" in (paused.reason or "")
 
 
@@ -300,7 +306,7 @@ def test_a_killed_process_is_started_again_from_its_newest_checkpoint(server: Se
     runner = server.runner(plan={"ends": [{"step": 4, "how": "kill"}]})
     job = server.queue.create(new_job())
     done = server.finish(runner, job)
-    assert (done.status, done.restarts, done.reason) == (JobStatus.SUCCEEDED, 0, None)
+    assert (done.status, done.restarts, done.reason) == (TaskStatus.SUCCEEDED, 0, None)
     assert server.steps(job) == [1, 2, 3, 4]
     assert [line.split()[1] for line in server.launches(job)] == ["2", "2"]
     (warning,) = [event for event in server.events(job) if event.level == "warn"]
@@ -312,15 +318,15 @@ def test_a_process_that_dies_again_and_again_is_given_up(server: Server) -> None
     runner = server.runner(plan={"ends": [{"step": 2, "how": "kill"}] * 9})
     job = server.queue.create(new_job())
     failed = server.finish(runner, job)
-    assert (failed.status, failed.error_code) == (JobStatus.FAILED, "out_of_memory")
+    assert (failed.status, failed.error_code) == (TaskStatus.FAILED, "out_of_memory")
     assert "Given up after 3 restarts without a new checkpoint" in (failed.reason or "")
     assert "lower train.micro_batch_tokens" in (failed.reason or "")
     assert len(server.launches(job)) == 4
     assert server.run_of(job).status()["state"] == "failed"
-    # What had been wrong is mended.
+    # What had been wrong is fixed.
     stub_command(server.folder)
     server.queue.resume(job.id)
-    assert server.finish(runner, job).status is JobStatus.SUCCEEDED
+    assert server.finish(runner, job).status is TaskStatus.SUCCEEDED
     assert server.steps(job) == [1, 2, 3, 4]
 
 
@@ -328,7 +334,7 @@ def test_restarts_count_anew_after_a_checkpoint(server: Server) -> None:
     ends = [{"step": step, "how": "kill"} for step in (3, 3, 5, 5)]
     job = server.queue.create(new_job())
     done = server.finish(server.runner(Limits(restarts=2, backoff_s=0.01), {"steps": 6, "ends": ends}), job)
-    assert done.status is JobStatus.SUCCEEDED
+    assert done.status is TaskStatus.SUCCEEDED
     assert server.steps(job) == list(range(1, 7))
 
 
@@ -345,8 +351,8 @@ def test_each_restart_waits_twice_as_long(server: Server) -> None:
         runner.tick()
         assert len(server.launches(job)) == restart
         now[0] += 0.1
-    server.queue.want(job.id, "cancel")
-    assert server.finish(runner, job).status is JobStatus.CANCELLED
+    server.queue.request(job.id, "cancel")
+    assert server.finish(runner, job).status is TaskStatus.CANCELLED
 
 
 def restarted(times: int) -> Callable[[Job], bool]:
@@ -356,13 +362,13 @@ def restarted(times: int) -> Callable[[Job], bool]:
 @pytest.mark.parametrize(
     ("code", "status"),
     [
-        ("out_of_memory", JobStatus.PAUSED),
-        ("disk_full", JobStatus.PAUSED),
-        ("too_many_failed_groups", JobStatus.PAUSED),
-        ("invalid_reward", JobStatus.FAILED),
+        ("out_of_memory", TaskStatus.PAUSED),
+        ("disk_full", TaskStatus.PAUSED),
+        ("too_many_failed_groups", TaskStatus.PAUSED),
+        ("invalid_reward", TaskStatus.FAILED),
     ],
 )
-def test_a_failure_that_a_restart_cannot_mend_says_what_to_do(code: str, status: JobStatus, server: Server) -> None:
+def test_a_failure_that_a_restart_cannot_fix_says_what_to_do(code: str, status: TaskStatus, server: Server) -> None:
     left = {"message": "what happened", "code": code, "param": "rewards.source"}
     runner = server.runner(plan={"ends": [{"step": 3, "how": "fail", "status": left}]})
     job = server.queue.create(new_job())
@@ -372,18 +378,18 @@ def test_a_failure_that_a_restart_cannot_mend_says_what_to_do(code: str, status:
     assert len(server.launches(job)) == 1
     server.queue.resume(job.id)
     done = server.finish(runner, job)
-    assert (done.status, done.error_code) == (JobStatus.SUCCEEDED, None)
+    assert (done.status, done.error_code) == (TaskStatus.SUCCEEDED, None)
     assert server.steps(job) == [1, 2, 3, 4]
 
 
 def test_a_damaged_checkpoint_costs_its_steps_only(server: Server) -> None:
     runner = server.runner(plan={"steps": 8, "ends": [{"step": 7, "how": "fail", "status": {"code": "disk_full"}}]})
     job = server.queue.create(new_job())
-    assert server.finish(runner, job).status is JobStatus.PAUSED
+    assert server.finish(runner, job).status is TaskStatus.PAUSED
     run = server.run_of(job)
     (run.checkpoints / "step-000006" / "weights.json").write_text("{}")
     server.queue.resume(job.id)
-    assert server.finish(runner, job).status is JobStatus.SUCCEEDED
+    assert server.finish(runner, job).status is TaskStatus.SUCCEEDED
     assert "step-000006" in run.training_log.read_text()
     assert server.steps(job) == [line["step"] for line in run.metrics()] == list(range(1, 9))
 
@@ -419,10 +425,10 @@ def test_a_database_that_is_full_for_a_while_loses_nothing(server: Server) -> No
     for _ in range(3):
         runner.tick()
     full = server.queue.get(job.id)
-    assert (full.status, len(server.steps(job)) < 80) == (JobStatus.RUNNING, True)
+    assert (full.status, len(server.steps(job)) < 80) == (TaskStatus.RUNNING, True)
     with server.queue.database.write() as connection:
         connection.exec_driver_sql(pages.format(1_000_000))
-    assert server.finish(runner, job).status is JobStatus.SUCCEEDED
+    assert server.finish(runner, job).status is TaskStatus.SUCCEEDED
     assert server.steps(job) == list(range(1, 81))
     assert len(server.launches(job)) == 1
 
@@ -433,17 +439,16 @@ def test_an_ingester_that_fails_stops_no_job(server: Server) -> None:
 
     server.ingester.import_run = refuse  # type: ignore[method-assign]
     job = server.queue.create(new_job())
-    assert server.finish(server.runner(), job).status is JobStatus.SUCCEEDED
+    assert server.finish(server.runner(), job).status is TaskStatus.SUCCEEDED
 
 
 def test_a_process_that_cannot_be_started_is_tried_again(server: Server) -> None:
     missing = LocalLauncher(["/nowhere/python"])
-    secrets = FixedSecrets()
-    runner = Runner(server.queue, server.ingester, missing, secrets, server.folder, limits=QUICK)
+    runner = supervisor(server.queue, server.folder, missing, limits=QUICK)
     job = server.queue.create(new_job())
     failed = server.finish(runner, job)
-    assert failed.status is JobStatus.FAILED
-    assert "no training process could be started" in (failed.reason or "")
+    assert failed.status is TaskStatus.FAILED
+    assert "no process could be started" in (failed.reason or "")
 
 
 def test_a_run_folder_that_cannot_be_made_fails_its_job(server: Server) -> None:
@@ -451,7 +456,7 @@ def test_a_run_folder_that_cannot_be_made_fails_its_job(server: Server) -> None:
     server.folder.runs.rmdir()
     server.folder.runs.write_text("in the way")
     failed = server.finish(server.runner(), job)
-    assert failed.status is JobStatus.FAILED
+    assert failed.status is TaskStatus.FAILED
     assert str(server.folder.runs) in (failed.reason or "")
 
 
@@ -459,7 +464,7 @@ def test_a_run_that_another_machine_trains_is_waited_for(server: Server) -> None
     now = [0.0]
     runner = server.runner(monotonic=lambda: now[0])
     job = server.queue.create(new_job())
-    server.drive(runner, job, lambda found: found.status is JobStatus.QUEUED)
+    server.drive(runner, job, lambda found: found.status is TaskStatus.QUEUED)
     run = RunDir.create(server.run_of(job).path, config())
     with open(run.path / ".lock", "w") as file:
         file.write("4194999")  # above the highest number of a process
@@ -473,10 +478,10 @@ def test_a_run_that_another_machine_trains_is_waited_for(server: Server) -> None
         assert server.queue.get(job.id).token == token
     now[0] += 60.0
     done = server.finish(runner, job)
-    assert (done.status, done.reason, len(server.launches(job))) == (JobStatus.SUCCEEDED, None, 1)
+    assert (done.status, done.reason, len(server.launches(job))) == (TaskStatus.SUCCEEDED, None, 1)
 
 
-# Runners that come and go
+# Supervisors that come and go
 
 
 def test_a_runner_that_closes_leaves_its_process_to_the_next(server: Server) -> None:
@@ -489,7 +494,7 @@ def test_a_runner_that_closes_leaves_its_process_to_the_next(server: Server) -> 
     second = server.runner(plan=plan, owner="another machine")
     adopted = server.drive(second, job, lambda found: found.lease_owner == "another machine")
     assert (adopted.pid, adopted.token) == (running.pid, running.token + 1)
-    assert server.finish(second, job).status is JobStatus.SUCCEEDED
+    assert server.finish(second, job).status is TaskStatus.SUCCEEDED
     assert len(server.launches(job)) == 1
     assert server.steps(job) == list(range(1, 61))
     assert server.messages(job).count("Job started") == 1
@@ -501,7 +506,7 @@ def test_a_process_that_finished_while_no_server_watched_is_not_started_again(se
     server.drive(first, job, is_running)
     first.close()
     until(lambda: server.run_of(job).status()["state"] == "succeeded")
-    assert server.finish(server.runner(plan={"steps": 10}), job).status is JobStatus.SUCCEEDED
+    assert server.finish(server.runner(plan={"steps": 10}), job).status is TaskStatus.SUCCEEDED
     assert len(server.launches(job)) == 1
     assert server.steps(job) == list(range(1, 11))
 
@@ -514,7 +519,7 @@ def test_a_process_that_died_while_no_server_watched_is_started_again(server: Se
     first.close()
     until(lambda: server.launches(job) and not server.run_of(job).locked())
     done = server.finish(server.runner(plan=plan), job)
-    assert done.status is JobStatus.SUCCEEDED
+    assert done.status is TaskStatus.SUCCEEDED
     assert server.steps(job) == [1, 2, 3, 4]
     (warning,) = [event.message for event in server.events(job) if event.level == "warn"]
     assert "ended while no server watched it" in warning
@@ -530,7 +535,7 @@ def test_a_run_that_the_machine_stopped_goes_on_when_the_server_is_back(server: 
     os.kill(running.pid, signal.SIGTERM)
     until(lambda: server.run_of(job).status()["state"] == "paused")
     done = server.finish(server.runner(plan=plan), job)
-    assert (done.status, done.restarts) == (JobStatus.SUCCEEDED, 0)
+    assert (done.status, done.restarts) == (TaskStatus.SUCCEEDED, 0)
     assert len(server.launches(job)) == 2
 
 
@@ -550,7 +555,7 @@ def test_a_runner_whose_job_was_taken_lets_go_of_it(both: Server) -> None:
     for _ in range(3):
         first.tick()
     assert both.queue.get(job.id).token == taken.token
-    assert both.finish(second, job).status is JobStatus.SUCCEEDED
+    assert both.finish(second, job).status is TaskStatus.SUCCEEDED
     assert len(both.launches(job)) == 1
     assert both.steps(job) == list(range(1, 61))
 
@@ -591,12 +596,12 @@ def test_a_run_folder_that_is_gone_fails_its_job(server: Server) -> None:
     job = server.queue.create(new_job())
     first = server.runner(plan=plan)
     server.drive(first, job, lambda found: is_running(found) and server.steps(job))
-    server.queue.want(job.id, "pause")
+    server.queue.request(job.id, "pause")
     server.finish(first, job)
     server.run_of(job).path.rename(server.folder.path / "elsewhere")
     server.queue.resume(job.id)
     failed = server.finish(first, job)
-    assert failed.status is JobStatus.FAILED
+    assert failed.status is TaskStatus.FAILED
     assert f"run folder {server.run_of(job).path} is gone" in (failed.reason or "")
 
 
@@ -604,15 +609,15 @@ def test_a_run_that_somebody_trains_by_hand_is_watched_and_not_started_twice(ser
     plan = {"steps": 40, "step_s": 0.02}
     runner = server.runner(plan=plan)
     job = server.queue.create(new_job())
-    server.drive(runner, job, lambda found: found.status is JobStatus.QUEUED)
-    server.queue.want(job.id, "pause")
+    server.drive(runner, job, lambda found: found.status is TaskStatus.QUEUED)
+    server.queue.request(job.id, "pause")
     run = RunDir.create(server.run_of(job).path, config())
     by_hand = LocalLauncher(stub_command(server.folder, **plan))
     process = by_hand.launch(run.path, dict(os.environ), token=0)
-    until(lambda: run.trainer() == process.pid)
+    until(lambda: run.process_id() == process.pid)
     server.queue.resume(job.id)
     assert server.drive(runner, job, is_running).pid == process.pid
-    assert server.finish(runner, job).status is JobStatus.SUCCEEDED
+    assert server.finish(runner, job).status is TaskStatus.SUCCEEDED
     assert len(server.launches(job)) == 1
     end(by_hand, process)
 
@@ -624,7 +629,7 @@ def test_a_thread_does_the_rounds(server: Server) -> None:
     runner.wake()
     until(lambda: server.queue.get(job.id).status.finished)
     runner.close()
-    assert server.queue.get(job.id).status is JobStatus.SUCCEEDED
+    assert server.queue.get(job.id).status is TaskStatus.SUCCEEDED
 
 
 def test_the_numbers_of_an_interrupted_job_are_those_of_one_that_was_not(server: Server) -> None:

@@ -1,0 +1,109 @@
+"""The kind `validation`: checks the data files of a job in a process of its own.
+
+A file may be large, and reading it must neither hold up the server nor take its memory. The checks
+are those of training, but for what needs the model's tokenizer. The job waits for it in the status
+`validating_files`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from strop.config import anchored
+from strop.errors import DataError, StropError
+from strop.jobs.environment import Environment
+from strop.jobs.job import Job, JobQueue
+from strop.jobs.kind import Change, Exit, Outcome, Restart, Settled, Tools, failed, read_output
+from strop.jobs.launcher import UNKNOWN_EXIT, Launcher, LocalLauncher
+from strop.jobs.task import Task, TaskStatus
+from strop.store.files import write_json
+from strop.store.tables import tasks
+from strop.store.taskdir import TaskDir, read_object
+from strop.types import Json
+
+CHECK = (sys.executable, "-m", "strop.jobs.check_files")
+"""Without torch: `strop.worker` would load it."""
+LIMIT_S = 1800.0
+"""A file that takes longer to read is no file: a pipe, say."""
+
+
+class Checking:
+    """Checks data files of jobs."""
+
+    def __init__(self, tools: Tools, launcher: Launcher | None = None) -> None:
+        self.launcher = launcher or LocalLauncher(CHECK)
+        self._tools = tools
+        self._queue = JobQueue(tools.database)
+
+    def open(self, task: Task) -> CheckHandler:
+        """Read whose files are to be checked."""
+        with self._tools.database.read() as connection:
+            job_id = connection.scalar(sa.select(tasks.c.id).where(tasks.c.seq == task.parent))
+        return CheckHandler(self._tools, self._queue, self._queue.get(str(job_id)), task)
+
+
+class CheckHandler:
+    """One check while it runs."""
+
+    ends_with_server = False
+    time_limit_s = LIMIT_S
+
+    def __init__(self, tools: Tools, queue: JobQueue, job: Job, task: Task) -> None:
+        self.folder = TaskDir(tools.folder.found(task.folder))
+        self._tools = tools
+        self._queue = queue
+        self._job = job
+
+    @property
+    def prepared(self) -> bool:
+        """Whether it is written down what to check."""
+        return self.folder.spec_file.is_file()
+
+    def prepare(self) -> None:
+        """Write down which files to check. ConfigError for a job whose configuration cannot be read."""
+        data = anchored(self._job.config, self._tools.folder.path).data
+        self.folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_json(self.folder.spec_file, {"files": [data.train, *([data.validation] if data.validation else [])]})
+
+    def environment(self) -> dict[str, str]:
+        """The server's variables without its secrets."""
+        return Environment(self._tools.secrets).public
+
+    def follow(self) -> Iterator[Change]:
+        """Nothing is to be seen before the result."""
+        return iter(())
+
+    def conclude(self, ended: Exit) -> Outcome:
+        """As the result in its folder says."""
+        if ended.requested == "cancel":
+            return Settled(TaskStatus.CANCELLED)
+        result = self._result()
+        if "error" in result:
+            return failed(DataError(result["error"]))
+        if result:
+            return Settled(TaskStatus.SUCCEEDED)
+        if ended.code == UNKNOWN_EXIT:
+            return Restart("its process ended while no server watched it")
+        reason = read_output(self.folder) or f"the process ended with status {ended.code}; are they too large?"
+        return failed(DataError(f"the data files could not be read: {reason}"))
+
+    def finish(self, outcome: Settled) -> Change:
+        """Let the job go on, with the numbers of `training` and `validation` rows or with the failure."""
+        if outcome.status is TaskStatus.CANCELLED:
+            return Change()
+        found: Mapping[str, Json] | StropError = self._result()
+        if outcome.status is TaskStatus.FAILED:
+            found = DataError(outcome.reason or "the data files could not be read")
+            found.code, found.param = outcome.code or found.code, outcome.param
+
+        def go_on(connection: Connection) -> None:
+            self._queue.files_checked(connection, self._job.seq, found)
+
+        return Change(also=go_on)
+
+    def _result(self) -> dict[str, Json]:
+        return read_object(self.folder.path / "result.json")

@@ -1,0 +1,164 @@
+"""What a supervisor needs to know about a kind of task. `kinds.KINDS` lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from strop.errors import StropError
+from strop.jobs.launcher import Launcher
+from strop.jobs.leases import Write
+from strop.jobs.task import Action, NewEvent, Task, TaskStatus
+from strop.store.datafolder import DataFolder
+from strop.store.db import Database
+from strop.store.taskdir import TaskDir
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a process has ended."""
+
+    code: int
+    """Exit status, negative for a signal, or `launcher.UNKNOWN_EXIT`."""
+    requested: Action | None
+    """What a client had asked for."""
+    free_bytes: int
+    """On the disk of the data folder."""
+    paused_alone: bool = False
+    """It had paused before this server looked: the machine was shut down, say."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Nothing more is to be done for a task, or nothing until it is resumed."""
+
+    status: TaskStatus
+    reason: str | None = None
+    code: str | None = None
+    param: str | None = None
+
+
+@dataclass(frozen=True)
+class Restart:
+    """The process is to be started again; if `counted`, after a while, and only if that was not done too often."""
+
+    reason: str | None = None
+    code: str | None = None
+    counted: bool = True
+
+
+Outcome = Settled | Restart
+
+
+def failed(error: StropError) -> Settled:
+    """The outcome where something that a user gave cannot be used."""
+    return Settled(TaskStatus.FAILED, error.message, error.code, error.param)
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is to be written about a task in one transaction."""
+
+    events: Sequence[NewEvent] = ()
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """Columns of the table `tasks`."""
+    also: Write | None = None
+    """Writes what only the kind has."""
+    durable: bool = True
+    """False for what can be read from the folder again."""
+
+
+class Handler(Protocol):
+    """What is particular about one task while a supervisor has it."""
+
+    @property
+    def folder(self) -> TaskDir:
+        """Where its process works."""
+
+    @property
+    def ends_with_server(self) -> bool:
+        """Whether its process needs this very server, and is stopped when that stops."""
+
+    @property
+    def time_limit_s(self) -> float | None:
+        """Seconds after which its process is ended."""
+
+    @property
+    def prepared(self) -> bool:
+        """Whether the folder was made ready once."""
+
+    def prepare(self) -> None:
+        """Make the folder ready, before the task is said to run: what the folder says later is about this attempt.
+
+        StropError where the task cannot be done, OSError where the disk is full or the folder not writable.
+        """
+
+    def environment(self) -> dict[str, str] | None:
+        """The environment of the next process, which is started at once; None to be asked again soon.
+
+        Unavailable to be asked again later; another StropError where the task cannot be done.
+        """
+
+    def follow(self) -> Iterator[Change]:
+        """What the process has written since; each change is written before the next is asked for."""
+
+    def conclude(self, ended: Exit) -> Outcome:
+        """What the end of the process means."""
+
+    def finish(self, outcome: Settled) -> Change:
+        """Leave the folder as the outcome has it; what is written together with the outcome."""
+
+
+class Kind(Protocol):
+    """A kind of task: where its processes run, and what handles each of them."""
+
+    @property
+    def launcher(self) -> Launcher:
+        """Where its processes run."""
+
+    def open(self, task: Task) -> Handler:
+        """What handles a task from now on."""
+
+
+class RunIngester(Protocol):
+    """Takes run folders into the database: see `store.ingest`."""
+
+    def import_run(self, path: Path) -> str:
+        """Id of the run, known or not."""
+
+    def refresh(self, run_id: str) -> bool:
+        """Take in what is new; whether something was."""
+
+
+class Secrets(Protocol):
+    """The secrets of the server: see `store.secrets`."""
+
+    def names(self) -> Sequence[Any]:
+        """Every secret, each with its `name`."""
+
+    def reveal(self, names: Iterable[str]) -> dict[str, str]:
+        """Their values."""
+
+
+@dataclass(frozen=True)
+class Tools:
+    """The parts of the server that kinds of tasks work with."""
+
+    database: Database
+    folder: DataFolder
+    secrets: Secrets
+    ingester: RunIngester
+    ready: Callable[[str], bool] = lambda name: True
+    """Has a deployment loaded that a task is about to ask; False as long as it is not."""
+
+
+def read_output(folder: TaskDir, limit: int = 2000) -> str:
+    """The end of what a process has said."""
+    try:
+        with open(folder.raw_output, "rb") as file:
+            file.seek(max(0, file.seek(0, 2) - limit))
+            return file.read().decode("utf-8", "replace").strip()
+    except FileNotFoundError:
+        return ""

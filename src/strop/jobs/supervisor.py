@@ -1,0 +1,189 @@
+"""Runs the tasks of every kind, in one thread of the server.
+
+Each round looks at all open tasks: those whose turn it is are begun, those that nobody holds any
+more are taken over, and each that is held gets a tick. The processes outlive the server; the next
+one finds them again.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from strop.jobs.kind import Kind, Tools
+from strop.jobs.leases import LeaseLost, Leases, RequestChanged
+from strop.jobs.plan import next_tasks
+from strop.jobs.task import Task, TaskStatus
+from strop.jobs.work import Limits, Seat, Work
+
+log = logging.getLogger(__name__)
+
+_DEFAULT_LIMITS = Limits()
+_AT_ONCE = {"training": 1, "evaluation": 1, "validation": 1}
+
+
+@dataclass(frozen=True)
+class _Sighting:
+    """A lease of somebody else's, and since when nothing about it has changed."""
+
+    token: int
+    expires_at: float | None
+    since: float
+
+
+class Supervisor:
+    """Runs up to `at_once` tasks of each kind at a time."""
+
+    def __init__(
+        self,
+        tools: Tools,
+        kinds: Mapping[str, Kind],
+        at_once: Mapping[str, int] = _AT_ONCE,
+        limits: Limits = _DEFAULT_LIMITS,
+        owner: str | None = None,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        on_finished: Callable[[Task], object] = lambda task: None,
+    ) -> None:
+        """`owner` stands for who holds the data folder's lock, so there is one at a time: what it
+        held before it was started anew, it takes back at once. By default host and folder.
+        `on_finished` is called with each task that ends while this runs."""
+        leases = Leases(tools.database, owner or f"{socket.gethostname()}:{tools.folder.path}", limits.lease_s, clock)
+        self._seat = Seat(leases, limits, monotonic, tools.folder.path)
+        self._kinds = kinds
+        self._at_once = {**_AT_ONCE, **at_once}
+        self._on_finished = on_finished
+        self._works: dict[str, Work] = {}
+        self._sightings: dict[str, _Sighting] = {}
+        self._complaints: dict[str, str] = {}
+        self._beat_at = monotonic()
+        self._closing = threading.Event()
+        self._waking = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="strop-supervisor", daemon=True)
+
+    def start(self) -> None:
+        """Begin to work, in a thread."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Look at the tasks now, not only after the usual interval."""
+        self._waking.set()
+
+    def close(self) -> None:
+        """Stop working. Processes go on, but for those that need this server; the next one finds them."""
+        self._closing.set()
+        self._waking.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        for work in self._works.values():
+            if work.handler.ends_with_server:
+                work.end_process()
+            self._guarded(work.task, self._seat.leases.release)
+        self._works.clear()
+
+    def tick(self) -> None:
+        """One round. What goes wrong with one task keeps no other from going on."""
+        tasks = [task for task in self._seat.leases.open_tasks() if task.kind in self._kinds]
+        self._drop_lost(tasks)
+        self._beat()
+        for task in tasks:
+            if task.status is TaskStatus.RUNNING:
+                self._guarded(task, self._run)
+        waiting = [task for task in tasks if task.status is TaskStatus.QUEUED]
+        for task in next_tasks(waiting, [work.task for work in self._works.values()], self._at_once):
+            self._guarded(task, self._begin)
+        self._sightings = {task.id: self._sightings[task.id] for task in tasks if task.id in self._sightings}
+
+    def _loop(self) -> None:
+        complaint = ""
+        while not self._closing.is_set():
+            try:
+                self.tick()
+                complaint = ""
+            except Exception as error:  # the database is away, or full
+                if str(error) != complaint:
+                    log.exception("the tasks cannot be looked at")
+                complaint = str(error)
+            self._waking.wait(self._seat.limits.interval_s)
+            self._waking.clear()
+
+    def _run(self, task: Task) -> None:
+        work = self._works.get(task.id)
+        if work is None:
+            if not self._may_take(task) or (work := Work.take_over(self._seat, self._kinds[task.kind], task)) is None:
+                return
+            log.info("%s %s is taken over", task.kind, task.id)
+            self._keep(work)
+        else:
+            work.tick(task)
+            self._finish_if_settled(work)
+
+    def _begin(self, task: Task) -> None:
+        work = Work.begin(self._seat, self._kinds[task.kind], task)
+        if work is not None:
+            log.info("%s %s is begun", task.kind, task.id)
+            self._keep(work)
+
+    def _keep(self, work: Work) -> None:
+        """Take care of a task from now on, beginning at once."""
+        self._works[work.task.id] = work
+        if work.running:
+            work.tick(work.task)
+        self._finish_if_settled(work)
+
+    def _finish_if_settled(self, work: Work) -> None:
+        if work.running:
+            return
+        self._works.pop(work.task.id, None)
+        self._complaints.pop(work.task.id, None)
+        log.info("%s %s is %s", work.task.kind, work.task.id, work.task.status)
+        if work.task.status.finished:
+            self._on_finished(work.task)
+
+    def _may_take(self, task: Task) -> bool:
+        """Whether nobody else holds a task: it is free, it was ours, or its holder gives no sign of life."""
+        if task.lease_owner in (None, self._seat.leases.owner):
+            return True
+        now = self._seat.monotonic()
+        seen = self._sightings.get(task.id)
+        if seen is None or (seen.token, seen.expires_at) != (task.token, task.lease_expires_at):
+            seen = self._sightings[task.id] = _Sighting(task.token, task.lease_expires_at, now)
+        return now - seen.since > self._seat.limits.lease_s
+
+    def _beat(self) -> None:
+        """Renew what is held, three times in the life of a lease."""
+        now = self._seat.monotonic()
+        if now < self._beat_at:
+            return
+        self._beat_at = now + self._seat.limits.lease_s / 3
+        for work in list(self._works.values()):
+            self._guarded(work.task, self._seat.leases.beat)
+
+    def _drop_lost(self, tasks: Sequence[Task]) -> None:
+        """Let go of tasks that are another server's by now, or that a client took away."""
+        tokens = {task.id: task.token for task in tasks}
+        for work in list(self._works.values()):
+            if tokens.get(work.task.id) != work.task.token:
+                self._drop(work.task)
+
+    def _drop(self, task: Task) -> None:
+        self._works.pop(task.id, None)
+        self._complaints.pop(task.id, None)
+
+    def _guarded(self, task: Task, act: Callable[[Task], object]) -> None:
+        """Do something about a task; what goes wrong is tried again in the next round."""
+        try:
+            act(task)
+        except LeaseLost as lost:
+            log.warning("%s", lost.message)
+            self._drop(task)
+        except RequestChanged:
+            pass  # the next round sees it
+        except Exception as error:
+            if self._complaints.get(task.id) != str(error):  # not in every round
+                log.exception("%s %s", task.kind, task.id)
+            self._complaints[task.id] = str(error)
