@@ -40,9 +40,9 @@ from strop.jobs.job import JobQueue
 from strop.jobs.kind import Tools
 from strop.jobs.kinds import make_kinds
 from strop.jobs.short import LengthsQueue, TrialQueue, purge, sweep
+from strop.jobs.states import Limits
 from strop.jobs.supervisor import Supervisor
 from strop.jobs.task import Task
-from strop.jobs.work import Limits
 from strop.serve.supervisor import EngineProcess
 from strop.store.datafolder import DataFolder
 from strop.store.db import Database, open_database
