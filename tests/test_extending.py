@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 import re
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 import torch
+from job_cases import NoIngester, until
+from sqlalchemy import RowMapping
 from torch import Tensor
 from train_cases import config, row
 
@@ -22,12 +26,21 @@ from strop.envs.single_turn import opening_of
 from strop.insight import doctor
 from strop.insight.findings import Curves, Finding, Severity
 from strop.insight.trend import Curve
+from strop.jobs.kind import Change, Exit, Outcome, Settled, Tools
+from strop.jobs.kinds import KINDS, make_kinds
+from strop.jobs.launcher import LocalLauncher
+from strop.jobs.queue import TaskQueue
+from strop.jobs.supervisor import Supervisor
+from strop.jobs.task import Task, TaskStatus, to_task
 from strop.policy.tool_calls import ToolCallFormat
 from strop.policy.tool_families import FAMILIES, Family
 from strop.policy.tool_readers import ReadCall, Schemas
 from strop.rewards.graders.grade import Grade, Part, Settings, Values
 from strop.rewards.graders.grader import Grader
 from strop.rollout import Player, run_group
+from strop.store.datafolder import DataFolder
+from strop.store.db import open_database
+from strop.store.taskdir import TaskDir
 from strop.train.advantage import ADVANTAGES
 from strop.train.batch import Sample
 from strop.train.learner import Update
@@ -138,6 +151,80 @@ class Vowels(Grader):
         return Grade(sum(letter in "aeiou" for letter in text) / len(text))
 
     async def close(self) -> None: ...
+
+
+SUM_UP = """
+import sys
+from pathlib import Path
+from strop.store.taskdir import TaskDir
+
+task = TaskDir(Path(sys.argv[1]))
+with task.lock(int(sys.argv[3])):
+    (task.path / "result.txt").write_text(str(sum(task.spec()["numbers"])))
+"""
+
+
+class Sums(TaskQueue[Task]):
+    """Tasks of the toy kind."""
+
+    kind = "sum"
+    noun = "sum"
+    created = "sum created"
+
+    def create(self, folder: str) -> str:
+        with self.database.write() as connection:
+            self._insert(connection, "sum-1", folder, TaskStatus.QUEUED)
+        return "sum-1"
+
+    def read(self, row: RowMapping) -> Task:
+        return to_task(row)
+
+
+class SumKind:
+    """A task kind whose process adds numbers."""
+
+    def __init__(self, tools: Tools) -> None:
+        self.launcher = LocalLauncher((sys.executable, "-c", SUM_UP))
+        self._tools = tools
+
+    def open(self, task: Task) -> SumHandler:
+        return SumHandler(TaskDir(self._tools.folder.found(task.folder)))
+
+
+class SumHandler:
+    ends_with_server = False
+    time_limit_s = 60.0
+
+    def __init__(self, folder: TaskDir) -> None:
+        self.folder = folder
+
+    @property
+    def prepared(self) -> bool:
+        return self.folder.spec_file.is_file()
+
+    def prepare(self) -> None:
+        self.folder.path.mkdir(parents=True)
+        self.folder.spec_file.write_text('{"numbers": [40, 2]}')
+
+    def environment(self) -> dict[str, str]:
+        return dict(os.environ)
+
+    def follow(self) -> Iterator[Change]:
+        return iter(())
+
+    def conclude(self, ended: Exit) -> Outcome:
+        return Settled(TaskStatus.SUCCEEDED if ended.code == 0 else TaskStatus.FAILED)
+
+    def finish(self, outcome: Settled) -> Change:
+        return Change()
+
+
+class NoSecrets:
+    def names(self) -> Sequence[Any]:
+        return ()
+
+    def reveal(self, names: Any) -> dict[str, str]:
+        return {}
 
 
 def train(settings: RunConfig, learner: Counter, memory: Memory) -> None:
@@ -257,3 +344,22 @@ def test_a_warning_sign_is_a_rule_in_a_list(monkeypatch: pytest.MonkeyPatch) -> 
     slow = {"reward": Curve((1, 2), (0.1, 0.2)), "time/train": Curve((1, 2), (90.0, 95.0))}
     assert [found.rule for found in doctor.diagnose(Curves(slow, 8))] == ["too_slow"]
     assert doctor.diagnose(Curves({**slow, "time/train": Curve((1, 2), (9.0, 9.5))}, 8)) == []
+
+
+# Tasks
+
+
+def test_a_task_kind_is_a_class_in_a_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(KINDS, "sum", SumKind)
+    folder = DataFolder.open(tmp_path / "data")
+    database = open_database(None, folder.path)
+    tools = Tools(database, folder, NoSecrets(), NoIngester())
+    supervisor = Supervisor(tools, make_kinds(tools))
+    queue = Sums(database)
+    task_id = queue.create("sums/1")
+    try:
+        until(lambda: queue.get(task_id).status.finished, supervisor.tick)
+    finally:
+        supervisor.close()
+        database.close()
+    assert (folder.path / "sums/1/result.txt").read_text() == "42"

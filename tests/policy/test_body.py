@@ -18,6 +18,7 @@ from models import (
     plain_model,
     random_ids,
     sample,
+    save_tiny_model,
     stir_adapters,
     tiny_lora_policy,
     tiny_policy,
@@ -26,7 +27,7 @@ from strop.config import LoraConfig as LoraSettings
 from strop.policy.attention import Layout, PackedLayout
 from strop.policy.body import Body, FusedBody, ModuleBody, build_body
 from strop.policy.lora import use_fast_layers
-from strop.policy.model import Policy
+from strop.policy.model import Policy, load_policy
 from strop.policy.prepare import adapt
 
 CPU = torch.device("cpu")
@@ -224,3 +225,14 @@ def test_a_scale_that_shows_at_far_positions_only_is_not_passed_over(tmp_path: P
     prompt, completion = random_ids(150, 10), random_ids(50, 11)
     found = packed_logprobs(policy, [sample(prompt, [completion])])[0]
     torch.testing.assert_close(found, plain_logprobs(plain_model(tmp_path), prompt, completion), atol=5e-5, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_layers_without_rotation_are_not_passed_over(tmp_path: Path, dtype: torch.dtype) -> None:
+    # Attention adds so little to the hidden states that they are the same within the rounding of bf16.
+    folder = save_tiny_model("smollm3", tmp_path, no_rope_layers=[1, 0])
+    policy = load_policy(str(folder), "smollm3", CPU, dtype)
+    with torch.no_grad():
+        for layer in policy.base.model.layers:
+            layer.self_attn.o_proj.weight.mul_(0.01)
+    assert isinstance(build_body(policy.base, "smollm3"), ModuleBody)

@@ -1,1 +1,1 @@
-"""Environments: how a prompt is played to its end."""
+"""Environments: what follows a turn."""

@@ -1,4 +1,4 @@
-"""Environments by the name that `[environment]` gives them."""
+"""Environments by name."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ ENVIRONMENTS: dict[str, Callable[[Mapping[str, object]], Environment]] = {
     "single_turn": lambda options: SingleTurn(),
     "user_turns": lambda options: UserTurns(),
 }
-"""Each is made from the table's own `options`."""
+"""Each factory receives the `options` of the `[environment]` table."""
 
 
 def open_environment(config: EnvironmentConfig) -> Environment:
-    """The environment that a configuration names. ConfigError for an unknown name."""
+    """Create the configured environment. Raises ConfigError for an unknown name."""
     make = ENVIRONMENTS.get(config.name)
     if make is None:
         known = ", ".join(sorted(ENVIRONMENTS))

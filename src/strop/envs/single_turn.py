@@ -1,4 +1,4 @@
-"""The default environment: the model answers the prompt once."""
+"""The default environment: episodes end after one turn."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ def opening_of(row: Row) -> Context:
 
 
 class SingleTurn:
-    """An `Environment` whose episodes end with the first turn."""
+    """An `Environment` whose episodes end after the first turn."""
 
     async def start(self, row: Row, seed: int) -> SingleTurnEpisode:
-        """Begin an episode of a row."""
+        """Start an episode of a row."""
         return SingleTurnEpisode(opening_of(row))
 
 
@@ -29,4 +29,4 @@ class SingleTurnEpisode:
         return None
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""

@@ -1,4 +1,4 @@
-"""A scripted user: the row says what the user writes after each answer."""
+"""A scripted user whose messages come from the row."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from strop.types import Context, Message, Row, Turn
 
 
 class UserTurns:
-    """An `Environment` in which `metadata.user_turns`, a list of texts, follows the prompt."""
+    """An `Environment` that sends the texts in `metadata.user_turns` one after another."""
 
     async def start(self, row: Row, seed: int) -> UserTurnsEpisode:
-        """Begin an episode. DataError, naming the line, for user turns that are no list of texts."""
+        """Start an episode. Raises DataError with the line if `user_turns` is not a list of texts."""
         metadata = row.fields.get("metadata")
         turns = metadata.get("user_turns", []) if isinstance(metadata, dict) else []
         if not isinstance(turns, list) or not all(isinstance(text, str) and text for text in turns):
@@ -20,7 +20,7 @@ class UserTurns:
 
 
 class UserTurnsEpisode:
-    """An `Episode` that ends once every user turn was answered."""
+    """An `Episode` that ends after the last user turn is answered."""
 
     def __init__(self, opening: Context, user_turns: list[str]) -> None:
         self.opening = opening
@@ -31,4 +31,4 @@ class UserTurnsEpisode:
         return (Message("user", self._left.pop(0)),) if self._left else None
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""

@@ -1,4 +1,4 @@
-"""Figures about evaluations, with the uncertainty that few rows leave. Pure functions.
+"""Statistics of evaluations, with confidence intervals. Pure functions.
 
 The rows are the independent draws, not the samples of one row: a mean is over rows, and its
 interval tells how much another draw of rows could have changed it (Miller 2024,
@@ -25,21 +25,21 @@ _Z = 1.959964
 # Student's quantiles for 1 and 2 degrees of freedom, where the expansion below is too coarse.
 _T = {1: 12.706, 2: 4.303}
 _EXACT_ROWS = 16
-"""Up to so many differing rows, every pattern of signs is tried: 65,536 of them."""
+"""Up to this many differing rows, all sign patterns are enumerated: 65,536."""
 _EQUAL = 1e-9
-"""Rewards that differ by less are equal: sums of floats in another order are."""
+"""Rewards that differ by less count as equal, because the order of float sums varies."""
 
 
 @dataclass(frozen=True)
 class RowResult:
-    """What the answers to one row came to."""
+    """Result of one row."""
 
     row: str
     """Id of the row."""
     reward: float | None
-    """Mean over the samples; None where one of them could not be scored."""
+    """Mean over the samples; None if one of them could not be scored."""
     passed: int
-    """Samples with at least the reward that counts as a pass."""
+    """Number of samples that pass."""
     samples: int
     components: Mapping[str, float]
     """Mean of each reward component over the samples."""
@@ -51,7 +51,7 @@ class Estimate:
 
     mean: float
     low: float | None
-    """None with a single row, which says nothing about the others."""
+    """None with a single row."""
     high: float | None
 
     def __str__(self) -> str:
@@ -64,37 +64,37 @@ class Report:
 
     rows: int
     scored: int
-    """Rows whose samples could all be scored: the figures are over these."""
+    """Number of rows with all samples scored; results are over these."""
     reward: Estimate | None
-    """None where no row could be scored; then the other figures are empty."""
+    """None if no row could be scored; the other results are then empty."""
     pass_at: Mapping[int, Estimate]
-    """Chance that at least one of k answers passes, for k = 1, 2, 4 … and the number of samples."""
+    """pass@k for k = 1, 2, 4 … and the number of samples."""
     components: Mapping[str, Estimate]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two models on the rows that both could be scored on."""
+    """Paired comparison of two models on the rows scored for both."""
 
     rows: int
     before: Estimate
     after: Estimate
     change: Estimate
-    """Of the rows' mean rewards, paired: so hard and easy rows cancel out."""
+    """Paired difference of the rows' mean rewards."""
     pass_change: Estimate
-    """Of the share of passing samples, likewise."""
+    """Paired difference of the pass rates."""
     components: Mapping[str, Estimate]
-    """Change of each component that both have."""
+    """Difference of each component that both have."""
     better: int
-    """Rows whose mean reward rose."""
+    """Number of rows with a higher mean reward."""
     worse: int
     equal: int
     p_value: float
-    """Chance of a mean change at least as large if the models were alike."""
+    """p-value of the sign-flip permutation test."""
 
 
 def row_result(group: Group, threshold: float) -> RowResult:
-    """The result of a group; an answer passes with at least `threshold`."""
+    """The result of a group; a sample passes with at least `threshold`."""
     failed = group.failure is not None
     rewards = [rollout.reward for rollout in group.rollouts if rollout.reward is not None]
     names = dict.fromkeys(name for reward in rewards for name in reward.components)
@@ -110,7 +110,7 @@ def row_result(group: Group, threshold: float) -> RowResult:
 
 
 def report(results: Iterable[RowResult]) -> Report:
-    """The figures of one model."""
+    """The results of one model."""
     every = list(results)
     scored = [result for result in every if result.reward is not None]
     names = dict.fromkeys(name for result in scored for name in result.components)
@@ -127,7 +127,7 @@ def report(results: Iterable[RowResult]) -> Report:
 
 
 def compare(before: Iterable[RowResult], after: Iterable[RowResult]) -> Comparison | None:
-    """Paired comparison over the rows that both could be scored on; None where there is none."""
+    """Paired comparison over the rows scored for both; None if there are none."""
     later = {result.row: result for result in after if result.reward is not None}
     pairs = [(first, later[first.row]) for first in before if first.reward is not None and first.row in later]
     if not pairs:
@@ -154,7 +154,7 @@ def compare(before: Iterable[RowResult], after: Iterable[RowResult]) -> Comparis
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Mean and interval of one score a row; at least one row."""
+    """Mean and interval of one score per row, for at least one row."""
     if len(values) > 1 and all(value in (0, 1) for value in values):
         return _wilson(fmean(values), len(values))
     return _student(values)

@@ -1,4 +1,4 @@
-"""Play held-out rows and measure the answers. Changes no weights and no training state."""
+"""Run episodes for held-out rows and score them. Changes no weights and no training state."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from strop.types import Group, Row, SamplingParams
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Answers to held-out rows, and what they are worth."""
+    """Scored rollouts of held-out rows, with metrics."""
 
     groups: tuple[Group, ...]
     metrics: dict[str, float]
-    """Under the names of training metrics, with `pass@k` beside them."""
+    """Names as in training, plus `pass@k`."""
 
 
 async def evaluate(
@@ -30,7 +30,7 @@ async def evaluate(
 ) -> Evaluation:
     """Answer every row as `[eval]` says: its samples and temperature, not those of training.
 
-    The seed is the run's, so that two models, or one model at two steps, meet the same chance.
+    The seed is the run's, so that two models, or one model at two steps, use the same random numbers.
     """
     params = SamplingParams(
         temperature=config.eval.temperature,

@@ -1,4 +1,4 @@
-"""What an evaluation is to do: which model, on which rows, scored by what. One JSON document."""
+"""The specification of an evaluation: model, rows and rewards, as one JSON document."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ class Target(BaseModel):
 
     @property
     def shown(self) -> str:
-        """For tables and messages."""
+        """Label for tables and messages."""
         return self.label or (f"{self.source}@{self.base_url}" if self.kind == "remote" else self.source)
 
 
 @dataclass(frozen=True)
 class EvaluationSpec:
-    """An evaluation, complete."""
+    """A complete evaluation request."""
 
     target: Target
     data: str
     """File of rows."""
     limit: int | None
-    """Only so many of the first rows."""
+    """Maximum number of rows, from the start."""
     config: RunConfig
-    """Of which `rewards`, `sampling`, `eval`, `seed`, `device` and `train.max_failed_groups` count."""
+    """Configuration; only `rewards`, `sampling`, `eval`, `seed`, `device` and `train.max_failed_groups` are used."""
 
     @property
     def variables(self) -> list[str]:
@@ -75,9 +75,8 @@ class EvaluationSpec:
 
 
 def read_spec(document: Mapping[str, Json], folder: Path) -> EvaluationSpec:
-    """The evaluation that a document describes; paths in it are relative to `folder`.
-
-    Raises ConfigError naming the key, what was found, and what to do.
+    """Parse a document; its paths are relative to `folder`. Raises ConfigError that names the key, what was found,
+    and what to do.
     """
     try:
         target, data, tables = Target.model_validate(document["model"]), document["data"], dict(document["config"])
@@ -102,11 +101,11 @@ def evaluation_config(tables: Mapping[str, Any], origin: str = "evaluation") -> 
 
 
 DEFAULTS: Mapping[str, Any] = {"name": "evaluation", "model": "unused", "data": {"train": "unused"}}
-"""What a file with only [[rewards]] lacks of a whole configuration."""
+"""Defaults for a file that has only [[rewards]]."""
 
 
 def parse_target(text: str, api_key_env: str | None = None, concurrency: int = 16) -> Target:
-    """What a person names: `MODEL@https://host/v1`, or a model of this machine. Raises ConfigError."""
+    """Parse a model argument: `MODEL@https://host/v1`, or a model on this machine. Raises ConfigError."""
     remote = re.fullmatch(r"(\S+)@(https?://\S+)", text)
     if remote is None:
         return Target(kind="base", source=text)
@@ -123,7 +122,7 @@ def parse_target(text: str, api_key_env: str | None = None, concurrency: int = 1
 
 
 def check_endpoint(url: str | None) -> None:
-    """ValueError for what cannot be the address of an endpoint."""
+    """Raises ValueError for an invalid base URL."""
     try:
         parts = urlsplit(url or "")
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

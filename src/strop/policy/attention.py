@@ -1,16 +1,15 @@
 """Attention by layout: how strop runs a transformers model without its caches and masks.
 
-A model loaded with `attn_implementation="strop"` hands every attention call to `attend`,
-which hands it on to the `Layout` that came as a keyword of the forward call. A layout
-knows where each token stands and what it may look at; this module knows nothing about
-weights, vocabularies or sampling.
+A model loaded with `attn_implementation="strop"` passes every attention call to `attend`, which passes it to the
+`Layout` given as a keyword of the forward call. A layout defines the position of each token and what it may attend
+to; this module is independent of weights, vocabularies and sampling.
 
-- `PackedLayout`: prompts, each once, with their completions behind them (training).
-- `PrefillLayout`: prompts alone, whose keys and values go to a `KvSlab`.
+- `PackedLayout`: prompts, each once, followed by their completions (training).
+- `PrefillLayout`: prompts alone, whose keys and values are stored in a `KvSlab`.
 - `DecodeLayout`: one new token for each of many sequences of a `KvSlab`.
 
-Keeping keys and values here, and not in a transformers cache, means that no cache or mask
-class of a transformers release is touched: the attention function is the only joint.
+Because keys and values are stored here and not in a transformers cache, strop uses no cache or mask class of
+transformers: the attention function is the only interface.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _DENSE_PROMPT = 1024
 
 
 class Layout(Protocol):
-    """Where the tokens of one forward stand, and what each may attend to."""
+    """Positions of the tokens in one forward pass, and what each may attend to."""
 
     @property
     def positions(self) -> Tensor:
@@ -61,8 +60,8 @@ def attend(
 ) -> tuple[Tensor, None]:
     """The attention function that transformers calls in every layer.
 
-    Raises ModelError when the model wants more than plain or sliding-window attention:
-    an extra such as a soft cap or attention sinks would otherwise be dropped in silence.
+    Raises ModelError if the model needs more than full or sliding-window attention: features such as soft-capping or
+    attention sinks would otherwise be silently ignored.
     """
     unsupported = [name for name in ("softcap", "s_aux", "position_bias") if extras.get(name) is not None]
     if unsupported:
@@ -80,16 +79,16 @@ AttentionInterface.register(ATTENTION, attend)
 
 
 class KvSlab:
-    """Keys and values of all sequences in flight: one block a layer, allocated ahead.
+    """KV cache of all sequences in flight: one preallocated block per layer.
 
-    Sequence `i` owns row `i` of each block, `[rows, Hkv, capacity, D]`. A sequence that ends
-    hands its row to the last one, so that the live rows are always the first ones. Attention
+    Sequence `i` owns row `i` of each block, `[rows, Hkv, capacity, D]`. When a sequence ends, the last row moves
+    into its place, so that the live rows are always the first ones. Attention
     reads rows up to their capacity, masked, and not up to their length: that view is dense,
     and a matmul on a CPU would copy any other. So capacity stays close to what is needed.
     """
 
     def __init__(self, rows: int) -> None:
-        """`rows` is the most that it will have."""
+        """`rows` is the maximum number of rows."""
         self._limit = rows
         self._rows = 0
         self._capacity = 0
@@ -97,12 +96,12 @@ class KvSlab:
 
     @property
     def capacity(self) -> int:
-        """Tokens that a row has room for."""
+        """Capacity of a row in tokens."""
         return self._capacity
 
     @property
     def memory_bytes(self) -> int:
-        """What the blocks take."""
+        """Memory of the blocks in bytes."""
         return sum(keys.nbytes + values.nbytes for keys, values in self._blocks.values())
 
     def reserve(self, capacity: int, rows: int | None = None) -> None:
@@ -127,7 +126,7 @@ class KvSlab:
         return grown
 
     def block(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """The blocks of a layer, made on first use in the shape of its keys and values."""
+        """The blocks of a layer, created on first use."""
         if layer not in self._blocks:
             # Zeros, not raw memory: a hidden key still meets the query, and NaN would survive its mask.
             self._blocks[layer] = (
@@ -175,7 +174,7 @@ class PackedLayout:
         self.positions = flat[None]
 
     def release(self) -> None:
-        """Free the masks, which grow with the square of the length; the next forward makes them anew."""
+        """Free the masks, whose size is quadratic in the length. The next forward pass recreates them."""
         self._prompt_mask.release()
         self._completion_mask.release()
 
@@ -244,7 +243,7 @@ class DecodeLayout:
         return (weights @ values[:count]).view(count, 1, heads, -1)
 
     def _mask(self, window: int | None, dtype: torch.dtype) -> Tensor:
-        """[n, 1, 1, capacity] zero where a row may look, minus infinity elsewhere."""
+        """Additive mask `[n, 1, 1, capacity]`: zero where a row may attend, minus infinity elsewhere."""
         if window not in self._masks:
             distance = self._lengths[:, None] - torch.arange(self._slab.capacity, device=self._lengths.device)
             self._masks[window] = _additive(_visible(distance, window), dtype)[:, None, None]

@@ -1,16 +1,15 @@
-"""Running the body of a model: token ids to final hidden states.
+"""The body of a model: from token ids to final hidden states.
 
 transformers keeps a model's weights, names and configuration. Most open models are made of
 the same block (Llama, Mistral, Qwen2, Qwen3, SmolLM): root-mean-square norms, rotary
 attention, a gated MLP. `FusedBody` runs that block with half the operations and shared
-products, for training, prefill and decoding alike. Whether a model is such a one is not
-decided by its name: the fused form must agree with transformers' own on a few tokens, else
-`ModuleBody`, which calls transformers' forward, runs it.
+products, for training, prefill and decoding alike. Support is not decided by the model's name: the fused form must
+agree with transformers on a few tokens; otherwise `ModuleBody`, which calls transformers' forward pass, is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -30,19 +29,23 @@ from strop.policy.linear import FrozenWeights, SharedInput
 # agree. Rounding alone makes about 0.02 in bf16 and 1e-6 in fp32.
 TOLERANCE = {torch.bfloat16: 0.1, torch.float16: 0.02, torch.float32: 1e-3}
 
+# The same for the queries and keys of one layer. Over a few tokens attention adds little to the
+# hidden states: there, a layer that rotates nothing would pass as one that does.
+_ATTENTION_TOLERANCE = {torch.bfloat16: 0.3, torch.float16: 0.06, torch.float32: 3e-3}
+
 
 class Body(Protocol):
-    """Everything of a model but its head."""
+    """A model without its output head."""
 
     def hidden(self, ids: Tensor, layout: Layout) -> Tensor:
-        """Final hidden states `[B, T, d]` of ids `[B, T]` that stand as the layout says."""
+        """Final hidden states `[B, T, d]` of ids `[B, T]`, with positions from the layout."""
 
     def refresh(self) -> None:
-        """Weights have changed."""
+        """Drop values derived from weights, after the weights have changed."""
 
 
 class ModuleBody:
-    """A body run by transformers' own modules."""
+    """A body that runs transformers' modules."""
 
     def __init__(self, model: PreTrainedModel, recompute: bool = False) -> None:
         """`recompute` as for `FusedBody`. transformers' own switch would turn dropout on with it."""
@@ -76,24 +79,26 @@ class LayerFacts:
 
 
 class Probe(PackedLayout):
-    """A layout of one short sequence that notes how each layer calls attention.
+    """A layout of one short sequence that records how each layer calls attention.
 
-    The sequence stands at the end of the model's positions: what depends on the distance from
-    the start shows there.
+    The sequence is at the end of the context length, which reveals any dependence on the distance from the start.
     """
 
     def __init__(self, length: int, positions: int, device: torch.device) -> None:
         super().__init__([length], (), (), device)
         self.positions = self.positions + max(positions - length, 0)
         self.layers: dict[int, LayerFacts] = {}
+        self.asked: dict[int, tuple[Tensor, Tensor]] = {}
+        """Query and key of each layer."""
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None) -> Tensor:
         self.layers[layer] = LayerFacts(scale, window)
+        self.asked[layer] = query, key
         return super().attend(layer, query, key, value, scale, window)
 
 
 class FusedBody:
-    """A body of common blocks, run with shared products and fused norms."""
+    """A body of common blocks with shared products and fused norms."""
 
     def __init__(
         self, model: PreTrainedModel, facts: dict[int, LayerFacts], recompute: bool, frozen: FrozenWeights
@@ -128,7 +133,7 @@ class FusedBody:
 
 
 class _Norm:
-    """Root-mean-square norm by one kernel."""
+    """Root-mean-square norm in one kernel."""
 
     def __init__(self, module: Any) -> None:
         self._module = module
@@ -140,7 +145,7 @@ class _Norm:
 
 
 class _Block:
-    """One layer: attention and MLP, each behind a norm and added to what came in."""
+    """One layer: attention and MLP, each with a norm before it and a residual connection."""
 
     def __init__(self, layer: Any, facts: LayerFacts, frozen: FrozenWeights) -> None:
         attention, mlp = layer.self_attn, layer.mlp
@@ -192,7 +197,7 @@ class _Block:
 @torch.inference_mode(False)
 @torch.no_grad()
 def build_body(model: PreTrainedModel, name: str, recompute: bool = False, frozen: FrozenWeights | None = None) -> Body:
-    """The fastest body that gives the model's own hidden states.
+    """The fastest body that reproduces the model's hidden states.
 
     `frozen` has the matrices of the models that share their frozen weights with this one.
     Raises ModelError, naming the layer, where the model is not made of plain or
@@ -201,16 +206,26 @@ def build_body(model: PreTrainedModel, name: str, recompute: bool = False, froze
     plain = ModuleBody(model)
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(model.config.vocab_size, (1, 16), generator=generator).to(model.device)
-    probe = Probe(ids.shape[1], getattr(model.config, "max_position_embeddings", None) or 0, model.device)
+    positions = getattr(model.config, "max_position_embeddings", None) or 0
+    probe = Probe(ids.shape[1], positions, model.device)
     expected = plain.hidden(ids, probe)
     _check_layers(model, probe, name)
+    again = Probe(ids.shape[1], positions, model.device)
     try:
         fused = FusedBody(model, probe.layers, recompute, frozen or FrozenWeights())
-        found = fused.hidden(ids, probe)
+        found = fused.hidden(ids, again)
     except (AttributeError, TypeError, RuntimeError):
         return ModuleBody(model, recompute)
-    agrees = found.shape == expected.shape and relative_difference(found, expected) < TOLERANCE[expected.dtype]
+    agrees = _close(found, expected, TOLERANCE) and all(
+        _close(one, other, _ATTENTION_TOLERANCE)
+        for layer, asked in probe.asked.items()
+        for one, other in zip(again.asked[layer], asked, strict=True)
+    )
     return fused if agrees else ModuleBody(model, recompute)
+
+
+def _close(found: Tensor, expected: Tensor, tolerance: Mapping[torch.dtype, float]) -> bool:
+    return found.shape == expected.shape and relative_difference(found, expected) < tolerance[expected.dtype]
 
 
 def _check_layers(model: PreTrainedModel, probe: Probe, name: str) -> None:

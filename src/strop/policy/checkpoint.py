@@ -1,7 +1,7 @@
-"""Weights and trainer state in a folder: Hugging Face files plus what resuming needs.
+"""Weights and trainer state in a folder: Hugging Face files plus the state needed to resume.
 
-Weights are read with safetensors, everything else with `weights_only=True`: loading a
-checkpoint never runs code that lies in it.
+Weights are read with safetensors, everything else with `weights_only=True`: loading a checkpoint never runs code
+from it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from strop.policy.model import Policy, load_policy
 TRAINER_STATE = "trainer_state.pt"
 """Data order and random state."""
 LEARNER_STATE = "learner_state.pt"
-"""What a learner needs beside the weights."""
+"""State of the learner other than the weights."""
 
 
 def save_weights(policy: Policy, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
@@ -42,7 +42,7 @@ def save_weights(policy: Policy, folder: Path, weights: Mapping[str, Tensor] | N
 
 
 def _with_weights(model: PreTrainedModel, weights: Mapping[str, Tensor]) -> PreTrainedModel:
-    """A model of the same configuration around other weights, which are not copied."""
+    """A model with the same configuration and other weights, which are not copied."""
     with torch.device("meta"):
         shell = type(model)(copy.deepcopy(model.config))
     shell.load_state_dict({**model.state_dict(), **weights}, assign=True)
@@ -68,9 +68,9 @@ def load_state(path: Path) -> dict[str, Any]:
 
 
 def export_merged(source: str, name: str, target: Path) -> None:
-    """Write full fp32 weights with the adapter folded in, for tools that know no adapters.
+    """Write full fp32 weights with the adapter merged, for tools without adapter support.
 
-    The sum is formed in fp32 on a fresh copy: in bf16 it would lose much of the adapter.
+    The sum is computed in fp32 on a fresh copy, because bf16 would lose much of the adapter.
     """
     policy = load_policy(source, name, torch.device("cpu"), torch.float32)
     if not isinstance(policy.model, PeftModel):

@@ -1,7 +1,7 @@
-"""Drawing tokens from logits.
+"""Sampling of tokens from logits.
 
-Each sequence draws from uniforms of its own, fixed by a seed, so that what it draws does not
-depend on its neighbours.
+Each sequence has its own uniform random numbers, fixed by a seed, so that its tokens do not depend on other
+sequences.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from strop.seeds import derive_seed
 from strop.types import SamplingParams
 
 Alternatives = tuple[tuple[int, float], ...]
-"""Ids that could have been drawn with their log-probabilities, the likeliest first."""
+"""Candidate ids with their log-probabilities, most likely first."""
 
 
 class NotFinite(ModelError):
-    """Logits of some rows are not numbers."""
+    """Some rows have non-finite logits."""
 
     def __init__(self, rows: Sequence[int]) -> None:
         super().__init__("the model's logits are not finite: its weights are damaged, or its type overflows")
@@ -28,11 +28,11 @@ class NotFinite(ModelError):
 
 
 def draw(logits: Tensor, temperature_N: Tensor, top_p_N: Tensor, uniform_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw one token a row by inverting the cumulative distribution at one uniform.
+    """Sample one token per row by inverse-CDF sampling with one uniform number.
 
     Returns ids, their log-probabilities and the entropies (nats), each `[N]`, of the softmax at
-    the row's temperature. Temperature 0 takes the likeliest token, and reports temperature 1.
-    `top_p` narrows what is drawn, not what is reported.
+    the row's temperature. Temperature 0 takes the most likely token and reports values at temperature 1. `top_p`
+    affects the sampled token, not the reported values.
     """
     greedy = temperature_N == 0
     scores = logits.to(torch.float32, copy=True).div_(torch.where(greedy, 1.0, temperature_N)[:, None])
@@ -52,7 +52,7 @@ def draw(logits: Tensor, temperature_N: Tensor, top_p_N: Tensor, uniform_N: Tens
 
 
 def likeliest(logits: Tensor, temperature_N: Tensor, count: int) -> list[Alternatives]:
-    """The `count` likeliest ids of each row with their log-probabilities, as `draw` reports them."""
+    """The `count` most likely ids of each row with their log-probabilities, as reported by `draw`."""
     scores = logits.float() / torch.where(temperature_N == 0, 1.0, temperature_N)[:, None]
     values, ids = torch.log_softmax(scores, dim=-1).topk(min(count, scores.shape[-1]), dim=-1)
     return [tuple(zip(row, own, strict=True)) for row, own in zip(ids.tolist(), values.tolist(), strict=True)]
@@ -79,7 +79,7 @@ def invert_cdf(weights: Tensor, uniform_N: Tensor) -> Tensor:
 
 
 def _nucleus(probabilities: Tensor, top_p_N: Tensor) -> Tensor:
-    """Zero all but the likeliest tokens that together hold `top_p` (Holtzman et al. 2020)."""
+    """Set all but the most likely tokens with total probability `top_p` to zero (Holtzman et al. 2020)."""
     ranked, order = probabilities.sort(dim=-1, descending=True)
     before = ranked.cumsum(-1) - ranked
     # A row that wants all of them loses none to a running sum that rounding took past 1.
@@ -89,7 +89,7 @@ def _nucleus(probabilities: Tensor, top_p_N: Tensor) -> Tensor:
 
 
 def uniforms(params: SamplingParams, index: int) -> list[float]:
-    """One number for each token that the completion may have, fixed by seed and index."""
+    """One uniform number per possible token of the completion, fixed by seed and index."""
     generator = torch.Generator().manual_seed(derive_seed(params.seed, index))
     return torch.rand(params.max_tokens, generator=generator, dtype=torch.float32).tolist()
 

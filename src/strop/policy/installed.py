@@ -1,4 +1,4 @@
-"""Which models are on this machine, and what their files say. Loads nothing and knows no torch."""
+"""The models on this machine, by their files. Loads no model and does not import torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from strop.types import Json
 
 
 def installed_folder(name: str) -> Path | None:
-    """Folder of a model that can be loaded without fetching it; `name` is of the catalogue, the hub, or a folder."""
+    """Folder of a model that can be loaded without a download;
+
+    `name` is a catalogue name, a Hugging Face id or a folder.
+    """
     try:
         folder = local_folder(name)
     except OSError:  # longer than a path can be
@@ -31,7 +34,7 @@ def installed_folder(name: str) -> Path | None:
 
 
 def chat_template(folder: Path) -> str:
-    """Text of a model's chat templates, of an adapter those of its base; empty where there is none."""
+    """Text of a model's chat templates (for an adapter, those of its base model); empty if there is none."""
     file = folder / "chat_template.jinja"
     if file.is_file():
         return file.read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
-"""Linear layers that share their input, computed as one product.
+"""Linear layers with the same input, computed as one matrix product.
 
-Query, key and value, or gate and up, read the same activations: one wide product instead of
-three narrow ones, adapters included. On a CPU, products without a gradient run on weights
+Query, key and value, or gate and up, read the same activations: one wide product replaces three narrow ones,
+including adapters. On a CPU, products without a gradient run on weights
 that are packed once into the layout of the kernel (oneDNN's): with few rows, as in decoding,
 that is up to twice as fast in bf16 and in fp32.
 """
@@ -28,7 +28,7 @@ class PackedWeight:
         self._is_packed = weight.device.type == "cpu" and _can_pack(weight.dtype)
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS) if self._is_packed else weight
         self.extra_bytes = weight.nbytes if self._is_packed else 0
-        """What it takes beside the weight itself."""
+        """Additional memory in bytes, without the weight itself."""
 
     def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """x Wᵀ + b."""
@@ -38,15 +38,14 @@ class PackedWeight:
 
 
 def _can_pack(dtype: torch.dtype) -> bool:
-    """Whether this build of torch, and this CPU, have the kernels; they are not part of its public interface."""
+    """Whether this torch build and CPU have the kernels, which are not part of torch's public interface."""
     if not (torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")):
         return False
     return dtype != torch.bfloat16 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 class FrozenMatrix:
-    """Frozen weights on top of each other. They become views of one matrix, so that nothing is
-    stored twice."""
+    """Stack frozen weights. They become views of one matrix, so that nothing is stored twice."""
 
     def __init__(self, parts: Sequence[Tensor]) -> None:
         self._parts = parts  # the ids by which `FrozenWeights` finds this stay theirs
@@ -54,7 +53,7 @@ class FrozenMatrix:
 
     @cached_property
     def packed(self) -> PackedWeight:
-        """For products without a gradient, made on first use."""
+        """Packed weights for products without a gradient, created on first use."""
         return PackedWeight(self.weight)
 
 
@@ -65,7 +64,7 @@ class FrozenWeights:
         self._matrices: dict[tuple[int, ...], FrozenMatrix] = {}
 
     def matrix(self, parts: Sequence[Tensor]) -> FrozenMatrix:
-        """The matrix of these parameters, the same one each time."""
+        """The matrix of these parameters, created once."""
         key = tuple(id(part) for part in parts)
         if key not in self._matrices:
             self._matrices[key] = FrozenMatrix(parts)
@@ -73,18 +72,18 @@ class FrozenWeights:
 
     @property
     def packed_bytes(self) -> int:
-        """What the packed forms take beside the weights."""
+        """Additional memory of the packed forms in bytes."""
         return sum(matrix.packed.extra_bytes for matrix in self._matrices.values())
 
 
 class SharedInput:
-    """Linear layers with the same input; the output is theirs side by side, `[..., ΣN]`.
+    """Linear layers with the same input; the output is their concatenation, `[..., ΣN]`.
 
     Frozen layers are stacked for good; layers that are trained keep their weights to themselves.
     """
 
     def __init__(self, layers: Sequence[nn.Module], frozen: FrozenWeights | None = None) -> None:
-        """`layers` are `nn.Linear` or `LoraLinear`; `frozen` has what other models share with them."""
+        """`layers` are `nn.Linear` or `LoraLinear`; `frozen` contains matrices shared with other models."""
         self._layers = layers
         self._bases = [_base(layer) for layer in layers]
         weights = [base.weight for base in self._bases]
@@ -96,7 +95,7 @@ class SharedInput:
         self._low_rank: tuple[Tensor, Tensor] | None = None
 
     def refresh(self) -> None:
-        """Forget what was derived from weights or adapters that have changed."""
+        """Drop values derived from weights or adapters, after they have changed."""
         self._adapters = None
         self._low_rank = None
         if self._frozen is None:
@@ -133,7 +132,7 @@ class SharedInput:
         return PackedWeight(torch.cat([base.weight for base in self._bases]))
 
     def _active_adapters(self) -> list[Adapter]:
-        """One adapter for each layer, empty ones included; or none at all."""
+        """One adapter per layer, including empty ones, or None."""
         if any(isinstance(layer, LoraLinear) and layer.disable_adapters for layer in self._layers):
             return []
         if self._adapters is None:
@@ -153,7 +152,7 @@ def _base(layer: nn.Module) -> nn.Linear:
 
 
 def _stack(weights: Sequence[Tensor]) -> Tensor:
-    """One matrix of all the weights, which become views of it."""
+    """One matrix with all weights, which become views of it."""
     if len(weights) == 1:
         return weights[0].detach()
     stack = torch.cat([weight.detach() for weight in weights])
@@ -166,13 +165,13 @@ def _stack(weights: Sequence[Tensor]) -> Tensor:
 
 
 def _stacked_bias(layers: Sequence[nn.Linear]) -> Tensor | None:
-    """Biases side by side, zeros where a layer has none; None where no layer has one."""
+    """Concatenated biases, with zeros for layers without a bias; None if no layer has one."""
     if all(layer.bias is None for layer in layers):
         return None
     return torch.cat([layer.weight[:, 0] * 0 if layer.bias is None else layer.bias for layer in layers])
 
 
 def _nothing(layer: nn.Linear) -> Adapter:
-    """An adapter of rank 0, for a layer that has none beside layers that have one."""
+    """An adapter of rank 0, for a layer without an adapter next to layers with one."""
     weight = layer.weight
     return Adapter(weight.new_zeros(0, weight.shape[1]), weight.new_zeros(weight.shape[0], 0), 1.0)

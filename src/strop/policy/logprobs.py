@@ -32,7 +32,7 @@ def token_logprobs(hidden_SD: Tensor, head_VD: Tensor, targets_S: Tensor, temper
 
 @torch.no_grad()
 def score_sequence(policy: Policy, prompt: Sequence[int], completion: Sequence[int], temperature: float) -> Tensor:
-    """Log-probability of each token of one completion, `[len(completion)]`: no packing, no sampler."""
+    """Log-probability of each token of one completion, `[len(completion)]`, without packing or sampler."""
     ids = torch.tensor([*prompt, *completion], device=policy.device)
     hidden = policy.hidden(ids[None], PackedLayout([len(ids)], (), (), policy.device))[0]
     start = len(prompt)

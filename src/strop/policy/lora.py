@@ -1,6 +1,6 @@
-"""LoRA on PEFT, with arithmetic that costs little more than the frozen layer.
+"""LoRA on PEFT, with computation that costs little more than the frozen layer.
 
-PEFT owns the adapters: their initialisation, names and files. Only the product is ours.
+PEFT manages initialisation, names and files of the adapters. Only the matrix product is strop's.
 PEFT casts every input to fp32 and adds the two parts in separate passes over the
 activations; here both small products run in the compute type of the base, and the second
 accumulates into the output of the first. The adapters themselves stay fp32 and are never
@@ -31,7 +31,7 @@ class Adapter:
 
 
 class LoraLinear(Linear):  # type: ignore[misc]
-    """PEFT's linear LoRA layer, computed by `adapted` where it is plain LoRA."""
+    """PEFT's linear LoRA layer, computed by `adapted` if it is plain LoRA."""
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if self.disable_adapters:
@@ -44,11 +44,11 @@ class LoraLinear(Linear):  # type: ignore[misc]
 
     @property
     def is_plain(self) -> bool:
-        """Whether every adapter is two matrices and nothing else."""
+        """Whether every adapter consists of exactly two matrices."""
         return not (self.merged or self.lora_variant or any(self.lora_bias.values()))
 
     def active(self) -> Adapter | None:
-        """The adapter to add; None where adapters are off, or are more than one plain LoRA."""
+        """The adapter to add; None if adapters are disabled or are not exactly one plain LoRA."""
         names = [name for name in self.active_adapters if name in self.lora_A]
         if self.disable_adapters or len(names) != 1 or not self.is_plain:
             return None
@@ -57,7 +57,7 @@ class LoraLinear(Linear):  # type: ignore[misc]
 
 
 def lora_config(r: int, alpha: float, targets: Sequence[str]) -> LoraConfig:
-    """Adapters without dropout and bias on the named layers."""
+    """PEFT configuration: adapters without dropout and bias on the named layers."""
     config = LoraConfig(
         r=r,
         lora_alpha=alpha,
@@ -70,7 +70,7 @@ def lora_config(r: int, alpha: float, targets: Sequence[str]) -> LoraConfig:
 
 
 def use_fast_layers(config: LoraConfig) -> LoraConfig:
-    """Have PEFT build `LoraLinear` for linear layers, also for an adapter that is loaded."""
+    """Make PEFT build `LoraLinear` for linear layers, also for a loaded adapter."""
     config._register_custom_module({torch.nn.Linear: LoraLinear})
     return config
 

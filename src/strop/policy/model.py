@@ -1,7 +1,7 @@
-"""A policy: a causal language model with its tokenizer, run through strop's attention.
+"""A policy: a causal language model with its tokenizer, run with strop's attention.
 
-Knows how to turn token ids into hidden states and logits, and which models it cannot run.
-Knows nothing about rewards, losses or files other than weights.
+Computes hidden states and logits from token ids and detects unsupported models. Independent of rewards, losses and
+all files except weights.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from strop.errors import ModelError
-from strop.policy.attention import ATTENTION, Layout, PackedLayout
+from strop.policy.attention import ATTENTION, DecodeLayout, KvSlab, Layout, PackedLayout, PrefillLayout
 from strop.policy.body import TOLERANCE, Body, ModuleBody, build_body, relative_difference
 from strop.policy.fetch import resolve
 from strop.policy.linear import FrozenWeights, PackedWeight
@@ -33,19 +33,19 @@ class Policy:
     model: PreTrainedModel | PeftModel
     tokenizer: PreTrainedTokenizerBase
     name: str
-    """What the user called it."""
+    """Name given by the user."""
     source: str
-    """Folder or hub id that its frozen weights came from."""
+    """Folder or Hugging Face id of its frozen weights."""
     recompute: bool = False
-    """Compute activations again in the backward pass, to save memory."""
+    """Recompute activations in the backward pass to save memory."""
     frozen: FrozenWeights = field(default_factory=FrozenWeights)
     """Matrices of the frozen weights, also for the policies that share them: see `attach`."""
     version: int = 0
-    """Version of the weights that are sampled from: 0 before training, then as the learner publishes them."""
+    """Version of the weights used for sampling: 0 before training, then as published by the learner."""
 
     @property
     def base(self) -> PreTrainedModel:
-        """The transformers model, adapters included where there are any."""
+        """The transformers model, including adapters."""
         return self.model.get_base_model() if isinstance(self.model, PeftModel) else self.model
 
     @property
@@ -67,7 +67,7 @@ class Policy:
 
     @property
     def max_length(self) -> int | None:
-        """Positions that the model was made for; None where the configuration names no limit."""
+        """Context length; None if the configuration has no limit."""
         config = self.base.config
         rope = getattr(config, "rope_parameters", None) or {}
         if rope.get("rope_type") == "longrope":
@@ -92,7 +92,7 @@ class Policy:
         return self._packed_head.product(hidden)
 
     def refresh(self) -> None:
-        """Forget what was derived from the weights, once training has changed them."""
+        """Drop values derived from the weights, after training has changed them."""
         self._body.refresh()
         if self.head.requires_grad:
             self.__dict__.pop("_packed_head", None)
@@ -107,7 +107,7 @@ class Policy:
 
 
 def pick_device(wanted: str) -> torch.device:
-    """`auto`, `cpu` or `cuda`; ModelError when a GPU is asked for and there is none."""
+    """Resolve `auto`, `cpu` or `cuda`. Raises ModelError if a GPU is requested but not available."""
     available = torch.cuda.is_available()
     if wanted == "cuda" and not available:
         raise ModelError('device = "cuda", but torch sees no GPU; use "auto" or "cpu"', param="device")
@@ -130,9 +130,9 @@ def cast_parameters(model: nn.Module, dtype: torch.dtype) -> None:
 
 
 def load_policy(source: str, name: str, device: torch.device, dtype: torch.dtype) -> Policy:
-    """Load a folder, of full weights or of an adapter, for use with strop's attention.
+    """Load a folder with full weights or an adapter, for use with strop's attention.
 
-    Raises ModelError where it cannot be loaded, or does what strop's attention cannot.
+    Raises ModelError if it cannot be loaded or is not supported by strop's attention.
     """
     try:
         if Path(source, "adapter_config.json").is_file():
@@ -141,6 +141,11 @@ def load_policy(source: str, name: str, device: torch.device, dtype: torch.dtype
         tokenizer = AutoTokenizer.from_pretrained(source)
     except (OSError, ValueError, SafetensorError) as error:
         raise ModelError(f"{name}: cannot be loaded from {source}: {error}", param="model") from error
+    except KeyError as error:  # a model that looks its attention up in a table of its own
+        if error.args != (ATTENTION,):
+            raise
+        message = f"{name}: the model does not let its attention be replaced: not supported"
+        raise ModelError(message, param="model") from error
     policy = Policy(model.to(device).requires_grad_(False).eval(), tokenizer, name, source)
     check_support(policy)
     return policy
@@ -157,7 +162,7 @@ def attach(base: Policy, source: str, name: str) -> Policy:
     """A policy that is `base` with the adapter in the folder `source`.
 
     The weights of the base exist once, in memory too; `base` itself goes on without the adapter.
-    Raises ModelError where the adapter cannot be loaded, or does what strop cannot.
+    Raises ModelError if the adapter cannot be loaded or is not supported.
     """
     tensors = [*base.base.parameters(), *base.base.buffers()]
     shell = copy.deepcopy(base.base, {id(tensor): tensor for tensor in tensors})  # modules of its own
@@ -175,7 +180,7 @@ def attach(base: Policy, source: str, name: str) -> Policy:
 
 @torch.inference_mode()
 def check_support(policy: Policy, frozen: FrozenWeights | None = None) -> None:
-    """Run a few tokens and see that the model does what strop assumes of it.
+    """Run a few tokens to verify that the model matches strop's assumptions.
 
     `frozen` has the matrices of a base that is shared: they are not made anew for the trial.
     Raises ModelError naming what it does otherwise: attention of another kind, or an output
@@ -185,27 +190,63 @@ def check_support(policy: Policy, frozen: FrozenWeights | None = None) -> None:
     kind = type(base).__name__
     if not getattr(base, "_supports_attention_backend", False):
         raise ModelError(f"{policy.name}: {kind} does not let its attention be replaced: not supported")
+    if not hasattr(base.config, "vocab_size"):
+        raise ModelError(
+            f"{policy.name}: {kind} takes more than text (images or sound): not supported; use a text-only model"
+        )
     head = base.get_output_embeddings()
     if not isinstance(head, nn.Linear) or head.bias is not None:
         raise ModelError(f"{policy.name}: the output head of {kind} is not a plain matrix: not supported")
     try:
         own, replaced, found = _three_ways(base, head)
+        _check_logits(policy.name, kind, own, replaced, found)
+        body = build_body(base, policy.name, frozen=frozen)
+        packed, decoded = _packed_and_decoded(body, head, base)
     except ModelError as error:
-        raise ModelError(f"{policy.name}: {error.message}") from error
+        named = error.message.startswith(f"{policy.name}: ")
+        raise error if named else ModelError(f"{policy.name}: {error.message}") from error
     except torch.OutOfMemoryError:
         raise
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise ModelError(f"{policy.name}: {kind} does not run through strop's attention: {error}") from error
+    for logits in (packed, decoded):
+        if relative_difference(logits, own[:, -logits.shape[1] :]) > TOLERANCE[own.dtype]:
+            raise ModelError(f"{policy.name}: {kind} does not decode with keys and values alone: not supported")
+
+
+def _check_logits(name: str, kind: str, own: Tensor, replaced: Tensor, found: Tensor) -> None:
     if relative_difference(found, replaced) > 1e-3:  # the same products: what differs comes after them
-        raise ModelError(f"{policy.name}: {kind} scales or caps its logits: not supported")
+        raise ModelError(f"{name}: {kind} scales or caps its logits: not supported")
     if relative_difference(replaced, own) > TOLERANCE[own.dtype]:
-        raise ModelError(f"{policy.name}: {kind} has an attention of its own: not supported")
-    build_body(base, policy.name, frozen=frozen)
+        raise ModelError(f"{name}: {kind} has an attention of its own: not supported")
+
+
+_TRIAL = 8
+"""Tokens that a model is tried with."""
+
+
+def _trial_ids(base: PreTrainedModel) -> Tensor:
+    return torch.arange(_TRIAL, device=base.device)[None] % base.config.vocab_size  # type: ignore[no-any-return]
+
+
+def _packed_and_decoded(body: Body, head: nn.Linear, base: PreTrainedModel) -> tuple[Tensor, Tensor]:
+    """Logits of the second half of the tokens: as training packs a completion behind its prompt, and as
+    sampling gets them, one by one after a prefill."""
+    ids, half = _trial_ids(base), _TRIAL // 2
+    packed = body.hidden(ids, PackedLayout([half], [half], [0], base.device))[:, half:]
+    slab = KvSlab(1)
+    slab.reserve(_TRIAL)
+    body.hidden(ids[:, :half], PrefillLayout([half], [[0]], slab, base.device))
+    steps = [
+        body.hidden(ids[:, place : place + 1], DecodeLayout([place], slab, base.device))
+        for place in range(half, _TRIAL)
+    ]
+    return head(packed), head(torch.cat(steps, dim=1))
 
 
 def _three_ways(base: PreTrainedModel, head: nn.Linear) -> tuple[Tensor, Tensor, Tensor]:
     """Logits of a few tokens: with transformers' attention, with strop's, and from strop's hidden states."""
-    ids = torch.arange(8, device=base.device)[None] % base.config.vocab_size
+    ids = _trial_ids(base)
     base.set_attn_implementation("eager")
     try:
         own = base(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False).logits

@@ -1,4 +1,4 @@
-"""From a configuration to a policy that can be trained, fresh or from a checkpoint.
+"""Prepare the policy and reference model of a run, new or from a checkpoint.
 
 What is trained: an adapter on a frozen base, or all weights. What the KL penalty holds it
 against: the model it started from. If that was an adapter itself, training goes on with a
@@ -37,7 +37,7 @@ class AdapterReference:
 
     @contextmanager
     def scoring(self) -> Iterator[Policy]:
-        """The policy as it was at the start, inside the block only."""
+        """The initial policy, inside the block only."""
         if _START not in self._model.peft_config:
             with self._model.disable_adapter():
                 yield self._policy
@@ -54,7 +54,7 @@ class AdapterReference:
 
 
 class FrozenReference:
-    """The reference of a fully trained policy: a frozen copy of the weights it started with."""
+    """The reference model of full training: a frozen copy of the initial weights."""
 
     def __init__(self, policy: Policy, dtype: torch.dtype) -> None:
         model = copy.deepcopy(policy.model).requires_grad_(False)
@@ -71,9 +71,9 @@ Reference = AdapterReference | FrozenReference
 
 
 def prepare(config: RunConfig, checkpoint: Path | None, say: Say) -> tuple[Policy, Reference | None]:
-    """The policy that a run trains, and its reference; no reference where KL counts for nothing.
+    """The policy of a run and its reference model; None if the KL coefficient is 0.
 
-    `checkpoint` is the folder to go on from. `say` hears what takes long.
+    `checkpoint` is the folder to resume from. `say` receives status lines.
     """
     device = pick_device(config.device)
     source = resolve(config.model, say)
@@ -88,8 +88,8 @@ def prepare(config: RunConfig, checkpoint: Path | None, say: Say) -> tuple[Polic
 
 
 def adapt(base: Policy, settings: LoraConfig, seed: int, checkpoint: Path | None, source: str) -> Policy:
-    """A trainable adapter on a frozen base: that of a checkpoint, a copy of the base's own, or a
-    fresh one, which changes nothing until it is trained."""
+    """A trainable adapter on a frozen base: from a checkpoint, a copy of the base's own, or a new one, which has no
+    effect until it is trained."""
     if isinstance(base.model, PeftModel):
         trained = str(checkpoint or source)
         base.model.load_adapter(source, _START, config=_adapter_config(source), is_trainable=False)
@@ -109,7 +109,7 @@ def adapt(base: Policy, settings: LoraConfig, seed: int, checkpoint: Path | None
 
 
 def _fresh_adapter(base: Policy, settings: LoraConfig) -> PeftModel:
-    """ModelError when a target is no layer of the model: PEFT is content if one of them is."""
+    """Raises ModelError if a target is not a layer of the model; PEFT only requires one match."""
     linear = _linear_layers(base)
     # Not PEFT's own "all-linear": on models with experts it adapts their stacked weights too, and
     # forms the full change of every expert in every forward.
@@ -143,7 +143,7 @@ def _refuse_tied_embeddings(base: Policy, targets: Sequence[str]) -> None:
 
 
 def _linear_layers(policy: Policy) -> tuple[str, ...]:
-    """Names of the linear layers, without their path; the head is none of them."""
+    """Names of the linear layers without their path, except the output head."""
     head = policy.base.get_output_embeddings()
     layers = [(name, layer) for name, layer in policy.base.named_modules() if isinstance(layer, nn.Linear)]
     return tuple(sorted({name.rpartition(".")[2] for name, layer in layers if layer is not head}))

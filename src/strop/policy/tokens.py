@@ -1,4 +1,4 @@
-"""Texts of single tokens, for people to look at. Knows tokenizers, but no torch."""
+"""Texts of single tokens, for display. Uses tokenizers but not torch."""
 
 from __future__ import annotations
 

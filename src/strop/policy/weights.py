@@ -1,4 +1,4 @@
-"""What the files of weights in a folder are, as far as it shows without loading them. Knows no torch."""
+"""Facts about weight files, without loading them. Does not import torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from strop.policy.installed import installed_folder
 
 
 def whole_folder(name: str) -> Path | None:
-    """Folder of a model by name, hub id or path, if nothing of it has to be fetched; an adapter with its base."""
+    """Folder of a model by name, Hugging Face id or path, if no download is needed;
+
+    for an adapter, including its base model.
+    """
     folder = installed_folder(name)
     if folder is None or not _is_whole(folder):
         return None
@@ -23,7 +26,7 @@ def whole_folder(name: str) -> Path | None:
 
 
 def base_of(folder: Path) -> str | None:
-    """Name of the model that the adapter in a folder belongs to; None for full weights."""
+    """Name of the base model of the adapter in a folder; None for full weights."""
     try:
         config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -33,12 +36,12 @@ def base_of(folder: Path) -> str | None:
 
 
 def weight_count(folder: Path) -> int:
-    """How many numbers the weights of a folder are, by the headers of its files."""
+    """Number of parameters in a folder, from the headers of its files."""
     return sum(math.prod(entry["shape"]) for file in folder.glob("*.safetensors") for entry in _tensors(file))
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether no file of weights is missing: a download may have been cut off."""
+    """Whether all weight files are present; a download may be incomplete."""
     try:
         indexes = [json.loads(index.read_text(encoding="utf-8")) for index in folder.glob("*.safetensors.index.json")]
         named = {name for index in indexes for name in index["weight_map"].values()}
@@ -48,7 +51,7 @@ def _is_whole(folder: Path) -> bool:
 
 
 def _tensors(file: Path) -> Iterator[dict[str, Any]]:
-    """What the header of a safetensors file says of each tensor; nothing where it is damaged."""
+    """Header entries of a safetensors file; empty if it is damaged."""
     try:
         with open(file, "rb") as content:
             (length,) = struct.unpack("<Q", content.read(8))

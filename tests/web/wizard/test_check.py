@@ -45,7 +45,7 @@ def test_an_empty_draft_says_what_is_missing_and_where(place: Any) -> None:
         ({"values": {"train.epochs": 0}}, "strop.train.epochs", "tools", "greater than or equal to 1, found 0"),
         ({"values": {"sampling.temperature": 3}}, "strop.sampling.temperature", "tools", "less than or equal to 2"),
         ({"values": {"sampling.template": "{"}}, "strop.sampling.template", "tools", "table"),
-        ({"values": {"train.clip_low": 2}}, "strop.train.clip_low", "tools", "ratio go below 0"),
+        ({"values": {"train.clip_low": 2}}, "strop.train.clip_low", "tools", "a ratio below 0"),
         ({"name": "no name"}, "strop.name", "review", "should match pattern"),
         ({"rewards": (RewardPart(name="1"),)}, "strop.rewards[0].name", "reward", "should match pattern"),
         (
