@@ -19,6 +19,9 @@ from strop.api.services import Services, Settings
 from strop.data.rows import count_rows
 from strop.jobs.evaluations import EvaluationQueue
 from strop.jobs.job import JobQueue
+from strop.jobs.kind import Kind, Tools
+from strop.jobs.short import Lengths, LengthsQueue, Trial, TrialQueue
+from strop.jobs.supervisor import Supervisor
 from strop.serve.supervisor import EngineProcess
 from strop.store.datafolder import DataFolder
 from strop.store.db import open_database
@@ -30,7 +33,7 @@ from strop.store.uploads import FileStore
 
 @contextmanager
 def services(folder: Path, url: str | None = None, **others: Any) -> Iterator[Services]:
-    """The services of a data folder, without anything that runs by itself; `others` are added."""
+    """The services of a data folder, of which only short tasks run by themselves; `others` are added."""
     data = DataFolder.open(folder)
     database = open_database(url, data.path)
     jobs = JobQueue(database)
@@ -39,6 +42,8 @@ def services(folder: Path, url: str | None = None, **others: Any) -> Iterator[Se
         "files": FileStore(database, data, count_rows),
         "jobs": jobs,
         "evaluations": EvaluationQueue(database, data),
+        "trials": TrialQueue(database, data),
+        "lengths": LengthsQueue(database, data),
         "ingester": Ingester(database, data.path),
         "secrets": SecretStore(database, data.secret_key),
         "keys": KeyStore(database),
@@ -47,9 +52,14 @@ def services(folder: Path, url: str | None = None, **others: Any) -> Iterator[Se
         "settings": Settings(),
         **others,
     }
+    tools = Tools(database, data, values["secrets"], values["ingester"])
+    kinds: dict[str, Kind] = {"trial": Trial(tools), "lengths": Lengths(tools)}
+    supervisor = Supervisor(tools, kinds)
+    supervisor.start()
     try:
         yield Services(database=database, folder=data, **values)
     finally:
+        supervisor.close()
         database.close()
 
 

@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -38,9 +39,10 @@ from strop.jobs.evaluations import EvaluationQueue
 from strop.jobs.job import JobQueue
 from strop.jobs.kind import Tools
 from strop.jobs.kinds import make_kinds
+from strop.jobs.short import LengthsQueue, TrialQueue, purge, sweep
+from strop.jobs.states import Limits
 from strop.jobs.supervisor import Supervisor
 from strop.jobs.task import Task
-from strop.jobs.work import Limits
 from strop.serve.supervisor import EngineProcess
 from strop.store.datafolder import DataFolder
 from strop.store.db import Database, open_database
@@ -201,6 +203,7 @@ class _Upkeep:
                 self._services.ingester.discover()
                 self._services.ingester.refresh_all()
                 self._services.files.purge()
+                purge(self._services.database, self._services.folder, time.time())
             except Exception:  # the database is away, or full: that passes
                 log.exception("runs and files cannot be looked at")
 
@@ -215,6 +218,8 @@ def _services(folder: DataFolder, database: Database, options: Options) -> Servi
         files=FileStore(database, folder, count_rows, settings.max_upload_bytes),
         jobs=jobs,
         evaluations=EvaluationQueue(database, folder),
+        trials=TrialQueue(database, folder),
+        lengths=LengthsQueue(database, folder),
         ingester=Ingester(database, folder.path),
         secrets=SecretStore(database, folder.secret_key),
         keys=KeyStore(database),
@@ -242,6 +247,7 @@ def _workers(services: Services, options: Options, readiness: Readiness) -> Iter
             results.of(services.jobs.get(task.id))
 
     services.evaluations.sweep()
+    sweep(services.database, services.folder)
     tools = Tools(services.database, services.folder, services.secrets, services.ingester, readiness)
     limits = Limits(stalled_s=options.stalled_minutes * 60)
     at_once = {"training": options.concurrency}

@@ -21,9 +21,9 @@ from strop.config import dump_config
 from strop.jobs.checking import CHECK
 from strop.jobs.job import Job, JobQueue, NewJob
 from strop.jobs.launcher import LocalLauncher, Process
+from strop.jobs.states import Limits
 from strop.jobs.supervisor import Supervisor
 from strop.jobs.task import TaskStatus
-from strop.jobs.work import Limits
 from strop.store.datafolder import DataFolder
 from strop.store.db import Database, open_database
 from strop.store.rundir import RunDir
@@ -296,7 +296,7 @@ def test_a_process_stopped_from_outside_pauses_its_job(server: Server) -> None:
     os.kill(running.pid, signal.SIGTERM)
     paused = server.finish(runner, job)
     assert paused.status is TaskStatus.PAUSED
-    assert "asked to stop from outside" in (paused.reason or "")
+    assert "received SIGTERM from outside" in (paused.reason or "")
 
 
 # Trouble
@@ -640,3 +640,26 @@ def test_the_numbers_of_an_interrupted_job_are_those_of_one_that_was_not(server:
     assert found == [(step, metrics_of(17, step)["reward"]) for step in range(1, 9)]
     told = [event.data["train_mean_reward"] for event in server.events(job) if event.type == "metrics"]
     assert told == [reward for _, reward in found]
+
+
+# Processes that get nowhere
+
+
+def test_a_process_that_writes_nothing_for_too_long_is_ended_and_started_again(server: Server) -> None:
+    limits = Limits(backoff_s=0.01, stalled_s=1.0)
+    job = server.queue.create(new_job())
+    done = server.finish(server.runner(limits, {"ends": [{"step": 4, "how": "hang"}]}), job)
+    assert done.status is TaskStatus.SUCCEEDED
+    assert len(server.launches(job)) == 2
+    assert server.steps(job) == [1, 2, 3, 4]
+    (warning,) = [event.message for event in server.events(job) if event.level == "warn"]
+    assert "made no progress" in warning
+    assert "(restart 1 of 3" in warning
+
+
+def test_a_slow_process_that_writes_now_and_then_is_left_alone(server: Server) -> None:
+    limits = Limits(backoff_s=0.01, stalled_s=3.0)
+    job = server.queue.create(new_job())
+    done = server.finish(server.runner(limits, {"steps": 8, "step_s": 0.7}), job)
+    assert done.status is TaskStatus.SUCCEEDED
+    assert len(server.launches(job)) == 1

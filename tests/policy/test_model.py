@@ -11,11 +11,12 @@ import pytest
 import torch
 from peft import PeftModel
 from torch import nn
-from transformers import GenerationConfig
+from transformers import AutoConfig, AutoModelForImageTextToText, GenerationConfig
 
 from models import (
     END,
     END_OF_TEXT,
+    VOCABULARY,
     TinyModels,
     packed_logprobs,
     plain_logprobs,
@@ -23,6 +24,7 @@ from models import (
     random_ids,
     sample,
     save_tiny_model,
+    save_tokenizer,
     tiny_lora_policy,
     tiny_policy,
 )
@@ -59,6 +61,12 @@ MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
         ("granite", {"logits_scaling": 8.0}, "GraniteForCausalLM scales or caps its logits: not supported"),
         ("cohere", {}, "CohereForCausalLM scales or caps its logits: not supported"),
         ("phi", {}, "the output head of PhiForCausalLM is not a plain matrix: not supported"),
+        ("diffllama", {}, "DiffLlamaForCausalLM does not decode with keys and values alone: not supported"),
+        (
+            "gpt_neo",
+            {"num_layers": 2, "attention_types": [[["global", "local"], 1]], "num_heads": 4},
+            "the model does not let its attention be replaced: not supported",
+        ),
         ("bloom", {}, "BloomForCausalLM does not let its attention be replaced: not supported"),
         ("doge", {}, "DogeForCausalLM"),
         ("llama4_text", {}, "Llama4ForCausalLM"),
@@ -71,6 +79,16 @@ def test_a_model_that_would_be_run_wrongly_is_refused_by_name(
     with pytest.raises(ModelError, match=says) as caught:
         load(tmp_path)
     assert caught.value.message.startswith("my-model: ")
+
+
+def test_a_model_for_images_too_is_refused_by_name(tmp_path: Path) -> None:
+    small = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    text = {**small, "vocab_size": VOCABULARY, "head_dim": 16, "num_key_value_heads": 1}
+    made = AutoConfig.for_model("gemma3", text_config=text, vision_config={**small, "image_size": 28, "patch_size": 14})
+    AutoModelForImageTextToText.from_config(made).save_pretrained(tmp_path)
+    save_tokenizer(tmp_path)
+    with pytest.raises(ModelError, match=r"my-model: Gemma3\w+ takes more than text"):
+        load(tmp_path)
 
 
 def test_latent_attention_with_narrow_values_is_run_as_it_is(tmp_path: Path) -> None:

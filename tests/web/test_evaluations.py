@@ -93,11 +93,74 @@ def test_two_models_are_evaluated_and_compared(
         assert again.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+def conversations(server: ServerProcess) -> list[str]:
+    """Two evaluations of rows with a second question each, that the user asks whatever the first answer was."""
+    rows = [
+        {"messages": [{"role": "user", "content": f"{n} + 1?"}], "metadata": {"user_turns": [f"{n + 4} + 1?"]}}
+        for n in (1, 2)
+    ]
+    text = "\n".join(json.dumps(row) for row in rows)
+    form: dict[str, Any] = {"files": {"file": ("talks.jsonl", text)}, "data": {"purpose": "fine-tune"}}
+    file_id = server.http.post("/v1/files", **form).json()["id"]
+    return [
+        server.http.post(
+            "/v1/strop/evaluations",
+            json={
+                "model": {"model": model, "provider": "one"},
+                "file_id": file_id,
+                "rewards": [
+                    {"name": "long", "python": "def grade(sample, item):\n    return len(sample.output_text) / 10\n"}
+                ],
+                "environment": {"name": "user_turns"},
+                "eval": {"samples": 2, "temperature": 1.0},
+            },
+        ).json()["id"]
+        for model in ("poor", "able")
+    ]
+
+
+def test_every_turn_of_an_answer_is_shown_and_opens_in_the_inspector(
+    page: Page, watched: Callable[..., Watched], server: ServerProcess
+) -> None:
+    first, second = conversations(server)
+    page.goto(f"{server.url}/evaluations/{second}")
+    expect(page.locator("article")).to_have_count(2, timeout=180_000)  # two processes start one after the other
+    answers = page.locator("article").first.locator(".s-group-item")
+    expect(answers).to_have_count(2)
+    for answer_text in ("2", "5 + 1?", "6"):
+        expect(answers.nth(1)).to_contain_text(answer_text)
+    answers.nth(1).click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("heading", name="Line 1, attempt 2")).to_be_visible()
+    assert dialog.locator(".s-turn pre").all_inner_texts() == ["1 + 1?", "2", "5 + 1?", "6"]
+    dialog.get_by_role("button", name="Tokens").click()
+    expect(dialog.get_by_text("The tokens of this attempt were not recorded")).to_be_visible()
+    dialog.get_by_role("button", name="Group").click()
+    dialog.locator(".s-group-item").first.click()
+    expect(dialog.get_by_role("heading", name="Line 1, attempt 1")).to_be_visible()
+    page.wait_for_url("**sample=0&show=group")
+    page.reload()
+    expect(dialog.get_by_role("heading", name="Line 1, attempt 1")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    page.wait_for_url(f"**/evaluations/{second}")
+
+    address = f"{server.url}/evaluations/compare?base={first}&other={second}&sort=line"
+    for look in ({}, {"scheme": "dark"}, {"width": 390}):
+        again = watched(**look).page
+        again.goto(address)
+        again.locator("article").first.locator(".s-group-item").last.click()
+        opened = again.get_by_role("dialog")
+        expect(opened.locator(".s-turn pre").last).to_have_text("6")  # of the model that is able
+        assert violations(again) == []
+        assert again.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
 def test_what_is_wrong_is_said_at_its_field(page: Page, server: ServerProcess) -> None:
     page.goto(f"{server.url}/evaluate")
     start = page.get_by_role("button", name="Start")
     start.click()
-    expect(page.get_by_text("say which model is asked")).to_be_visible()
+    expect(page.get_by_text("choose a model")).to_be_visible()
     page.get_by_label("Model, checkpoint or deployment").fill("no-such-model")
     start.click()
     expect(page.get_by_text("choose the rows that it answers")).to_be_visible()

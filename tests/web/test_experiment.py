@@ -103,7 +103,7 @@ def test_the_heat_map_is_walked_with_the_keyboard(page: Page, experiment: str) -
     for key in ("ArrowLeft", "ArrowDown", "ArrowDown", "Enter"):
         page.keyboard.press(key)
     expect(page.get_by_role("heading", name=f"Step {STEPS - 1}, attempt 3")).to_be_visible()
-    expect(page.get_by_text("truncated", exact=True).first).to_be_visible()
+    expect(page.get_by_text("cut off at the token limit", exact=True).first).to_be_visible()
     page.keyboard.press("ArrowUp")
     expect(page.get_by_role("heading", name=f"Step {STEPS - 1}, attempt 2")).to_be_visible()
     page.keyboard.press("Escape")

@@ -47,7 +47,7 @@ def test_a_provider_is_added_checked_and_deleted(settings: Page) -> None:
     with ChatEndpoint(lambda _: lists("large", "small")) as endpoint:
         _add_provider(page, "one", endpoint.url, "PROVIDER_KEY")
         row = page.get_by_role("row", name="one", exact=False)
-        expect(row).to_contain_text("not asked")
+        expect(row).to_contain_text("not checked")
         row.get_by_role("button", name="Check one").click()
         expect(row).to_contain_text("2: large, small")
     assert [asked.key for asked in endpoint.asked] == ["Bearer rosebud"]

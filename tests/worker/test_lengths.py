@@ -42,10 +42,13 @@ def test_lengths_are_those_of_training_and_refused_rows_are_named(model: Path, d
     assert "drops" in found["faults"][0]["message"]
 
 
-def test_the_process_prints_json(model: Path, data: Path) -> None:
-    command = [sys.executable, "-m", "strop.worker.lengths", str(model), str(data), "--template", '{"odd": 1}']
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert len(json.loads(done.stdout)["lengths"]) == 2
+def test_the_process_leaves_its_result_in_its_folder(model: Path, data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "task"
+    folder.mkdir()
+    spec = {"model": str(model), "data": str(data), "template": {"odd": 1}}
+    (folder / "spec.json").write_text(json.dumps(spec))
+    subprocess.run([sys.executable, "-m", "strop.worker.lengths", str(folder)], timeout=120, check=True)
+    assert len(json.loads((folder / "result.json").read_text())["lengths"]) == 2
 
 
 def test_what_cannot_be_counted_is_an_error(model: Path, data: Path, tmp_path: Path) -> None:

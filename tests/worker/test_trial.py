@@ -48,14 +48,16 @@ def test_a_reward_that_takes_too_long_to_load_is_an_error(tmp_path: Path) -> Non
         score([reward(tmp_path, "import time; time.sleep(60)\ndef grade(s, i): return 1")], ["a"], seconds=1)
 
 
-def test_the_process_keeps_its_channel_to_itself(tmp_path: Path) -> None:
+def test_what_rewards_print_is_not_taken_for_the_result(tmp_path: Path) -> None:
     config = reward(tmp_path, "print('at import')\ndef grade(sample, item): print('in a call'); return 1")
     work: dict[str, Any] = {
         "rewards": [config.model_dump(mode="json")],
         "cases": [{"line": 1, "fields": {"prompt": "?"}, "answer": "a"}],
         "seconds": 30,
     }
-    command = [sys.executable, "-m", "strop.worker.trial"]
-    done = subprocess.run(command, input=json.dumps(work), capture_output=True, text=True, timeout=60, check=True)
-    (result,) = json.loads(done.stdout)["results"]
+    folder = tmp_path / "task"
+    folder.mkdir()
+    (folder / "spec.json").write_text(json.dumps(work))
+    subprocess.run([sys.executable, "-m", "strop.worker.trial", str(folder)], timeout=60, check=True)
+    (result,) = json.loads((folder / "result.json").read_text())["results"]
     assert (result["reward"], "in a call" in result["logs"]) == (1.0, True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from strop.api.answers import Answer
+from strop.policy.tokens import token_texts
 from strop.types import Json
 
 
@@ -90,3 +92,17 @@ def segments_of_line(line: Mapping[str, Json]) -> list[dict[str, Json]]:
         last["sampled"] += [False] * len(between) + [True] * len(sampled)
         last["logprobs"] += [None] * len(between) + list(turn["logprobs"])
     return segments
+
+
+def segment_objects(line: Mapping[str, Json], tokenizer: Path | None) -> list[SegmentObject]:
+    """The segments of a rollout's line; `tokenizer` is a folder that gives tokens their text."""
+    return [_segment(segment, tokenizer) for segment in segments_of_line(line)]
+
+
+def _segment(segment: Mapping[str, Json], tokenizer: Path | None) -> SegmentObject:
+    texts = token_texts(tokenizer, segment["ids"]) if tokenizer else None
+    tokens = None
+    if texts is not None:
+        columns = zip(segment["ids"], texts, segment["sampled"], segment["logprobs"], strict=True)
+        tokens = [Token(id=id, text=text, sampled=sampled, logprob=logprob) for id, text, sampled, logprob in columns]
+    return SegmentObject(prompt_tokens=segment["prompt_tokens"], token_ids=segment["ids"], tokens=tokens)

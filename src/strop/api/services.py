@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from strop.api.deployments import Deployments
 from strop.jobs.evaluations import EvaluationQueue
 from strop.jobs.job import JobQueue
+from strop.jobs.short import LengthsQueue, TrialQueue
 from strop.serve.supervisor import EngineProcess
 from strop.store.datafolder import DataFolder
 from strop.store.db import Database
@@ -41,6 +42,8 @@ class Services:
     files: FileStore
     jobs: JobQueue
     evaluations: EvaluationQueue
+    trials: TrialQueue
+    lengths: LengthsQueue
     ingester: Ingester
     secrets: SecretStore
     keys: KeyStore

@@ -8,21 +8,20 @@ are those of training, but for what needs the model's tokenizer. The job waits f
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from strop.config import anchored
 from strop.errors import DataError, StropError
-from strop.jobs.environment import Environment
 from strop.jobs.job import Job, JobQueue
-from strop.jobs.kind import Change, Exit, Outcome, Restart, Settled, Tools, failed, read_output
-from strop.jobs.launcher import UNKNOWN_EXIT, Launcher, LocalLauncher
+from strop.jobs.kind import Change, Settled, Tools
+from strop.jobs.launcher import Launcher, LocalLauncher
+from strop.jobs.short import SpecHandler
 from strop.jobs.task import Task, TaskStatus
 from strop.store.files import write_json
 from strop.store.tables import tasks
-from strop.store.taskdir import TaskDir, read_object
 from strop.types import Json
 
 CHECK = (sys.executable, "-m", "strop.jobs.check_files")
@@ -46,22 +45,13 @@ class Checking:
         return CheckHandler(self._tools, self._queue, self._queue.get(str(job_id)), task)
 
 
-class CheckHandler:
+class CheckHandler(SpecHandler):
     """One check while it runs."""
 
-    ends_with_server = False
-    time_limit_s = LIMIT_S
-
     def __init__(self, tools: Tools, queue: JobQueue, job: Job, task: Task) -> None:
-        self.folder = TaskDir(tools.folder.found(task.folder))
-        self._tools = tools
+        super().__init__(tools, task, LIMIT_S)
         self._queue = queue
         self._job = job
-
-    @property
-    def prepared(self) -> bool:
-        """Whether it is written down what to check."""
-        return self.folder.spec_file.is_file()
 
     def prepare(self) -> None:
         """Write down which files to check. ConfigError for a job whose configuration cannot be read."""
@@ -69,41 +59,22 @@ class CheckHandler:
         self.folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_json(self.folder.spec_file, {"files": [data.train, *([data.validation] if data.validation else [])]})
 
-    def environment(self) -> dict[str, str]:
-        """The server's variables without its secrets."""
-        return Environment(self._tools.secrets).public
-
-    def follow(self) -> Iterator[Change]:
-        """Nothing is to be seen before the result."""
-        return iter(())
-
-    def conclude(self, ended: Exit) -> Outcome:
-        """As the result in its folder says."""
-        if ended.requested == "cancel":
-            return Settled(TaskStatus.CANCELLED)
-        result = self._result()
-        if "error" in result:
-            return failed(DataError(result["error"]))
-        if result:
-            return Settled(TaskStatus.SUCCEEDED)
-        if ended.code == UNKNOWN_EXIT:
-            return Restart("its process ended while no server watched it")
-        reason = read_output(self.folder) or f"the process ended with status {ended.code}; are they too large?"
-        return failed(DataError(f"the data files could not be read: {reason}"))
-
     def finish(self, outcome: Settled) -> Change:
         """Let the job go on, with the numbers of `training` and `validation` rows or with the failure."""
         if outcome.status is TaskStatus.CANCELLED:
             return Change()
-        found: Mapping[str, Json] | StropError = self._result()
+        found: Mapping[str, Json] | StropError = self.result()
         if outcome.status is TaskStatus.FAILED:
-            found = DataError(outcome.reason or "the data files could not be read")
-            found.code, found.param = outcome.code or found.code, outcome.param
+            found = DataError(self._reason(outcome), param=outcome.param)
+            if outcome.code not in (None, "timeout"):
+                found.code = str(outcome.code)
 
         def go_on(connection: Connection) -> None:
             self._queue.files_checked(connection, self._job.seq, found)
 
         return Change(also=go_on)
 
-    def _result(self) -> dict[str, Json]:
-        return read_object(self.folder.path / "result.json")
+    def _reason(self, outcome: Settled) -> str:
+        if "error" in self.result() or outcome.code not in (None, "timeout"):
+            return outcome.reason or ""
+        return f"the data files could not be read: {outcome.reason}; are they too large?"

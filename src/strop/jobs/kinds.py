@@ -7,12 +7,15 @@ from collections.abc import Callable, Mapping
 from strop.jobs.checking import Checking
 from strop.jobs.evaluating import Evaluating
 from strop.jobs.kind import Kind, Tools
+from strop.jobs.short import Lengths, Trial
 from strop.jobs.training import Training
 
 KINDS: Mapping[str, Callable[[Tools], Kind]] = {
     "validation": Checking,
     "evaluation": Evaluating,
     "training": Training,
+    "trial": Trial,
+    "lengths": Lengths,
 }
 """By the column `kind` of the table `tasks`."""
 

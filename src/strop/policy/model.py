@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from strop.errors import ModelError
-from strop.policy.attention import ATTENTION, Layout, PackedLayout
+from strop.policy.attention import ATTENTION, DecodeLayout, KvSlab, Layout, PackedLayout, PrefillLayout
 from strop.policy.body import TOLERANCE, Body, ModuleBody, build_body, relative_difference
 from strop.policy.fetch import resolve
 from strop.policy.linear import FrozenWeights, PackedWeight
@@ -141,6 +141,11 @@ def load_policy(source: str, name: str, device: torch.device, dtype: torch.dtype
         tokenizer = AutoTokenizer.from_pretrained(source)
     except (OSError, ValueError, SafetensorError) as error:
         raise ModelError(f"{name}: cannot be loaded from {source}: {error}", param="model") from error
+    except KeyError as error:  # a model that looks its attention up in a table of its own
+        if error.args != (ATTENTION,):
+            raise
+        message = f"{name}: the model does not let its attention be replaced: not supported"
+        raise ModelError(message, param="model") from error
     policy = Policy(model.to(device).requires_grad_(False).eval(), tokenizer, name, source)
     check_support(policy)
     return policy
@@ -185,27 +190,63 @@ def check_support(policy: Policy, frozen: FrozenWeights | None = None) -> None:
     kind = type(base).__name__
     if not getattr(base, "_supports_attention_backend", False):
         raise ModelError(f"{policy.name}: {kind} does not let its attention be replaced: not supported")
+    if not hasattr(base.config, "vocab_size"):
+        raise ModelError(
+            f"{policy.name}: {kind} takes more than text (images or sound): not supported; use a text-only model"
+        )
     head = base.get_output_embeddings()
     if not isinstance(head, nn.Linear) or head.bias is not None:
         raise ModelError(f"{policy.name}: the output head of {kind} is not a plain matrix: not supported")
     try:
         own, replaced, found = _three_ways(base, head)
+        _check_logits(policy.name, kind, own, replaced, found)
+        body = build_body(base, policy.name, frozen=frozen)
+        packed, decoded = _packed_and_decoded(body, head, base)
     except ModelError as error:
-        raise ModelError(f"{policy.name}: {error.message}") from error
+        named = error.message.startswith(f"{policy.name}: ")
+        raise error if named else ModelError(f"{policy.name}: {error.message}") from error
     except torch.OutOfMemoryError:
         raise
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise ModelError(f"{policy.name}: {kind} does not run through strop's attention: {error}") from error
+    for logits in (packed, decoded):
+        if relative_difference(logits, own[:, -logits.shape[1] :]) > TOLERANCE[own.dtype]:
+            raise ModelError(f"{policy.name}: {kind} does not decode with keys and values alone: not supported")
+
+
+def _check_logits(name: str, kind: str, own: Tensor, replaced: Tensor, found: Tensor) -> None:
     if relative_difference(found, replaced) > 1e-3:  # the same products: what differs comes after them
-        raise ModelError(f"{policy.name}: {kind} scales or caps its logits: not supported")
+        raise ModelError(f"{name}: {kind} scales or caps its logits: not supported")
     if relative_difference(replaced, own) > TOLERANCE[own.dtype]:
-        raise ModelError(f"{policy.name}: {kind} has an attention of its own: not supported")
-    build_body(base, policy.name, frozen=frozen)
+        raise ModelError(f"{name}: {kind} has an attention of its own: not supported")
+
+
+_TRIAL = 8
+"""Tokens that a model is tried with."""
+
+
+def _trial_ids(base: PreTrainedModel) -> Tensor:
+    return torch.arange(_TRIAL, device=base.device)[None] % base.config.vocab_size  # type: ignore[no-any-return]
+
+
+def _packed_and_decoded(body: Body, head: nn.Linear, base: PreTrainedModel) -> tuple[Tensor, Tensor]:
+    """Logits of the second half of the tokens: as training packs a completion behind its prompt, and as
+    sampling gets them, one by one after a prefill."""
+    ids, half = _trial_ids(base), _TRIAL // 2
+    packed = body.hidden(ids, PackedLayout([half], [half], [0], base.device))[:, half:]
+    slab = KvSlab(1)
+    slab.reserve(_TRIAL)
+    body.hidden(ids[:, :half], PrefillLayout([half], [[0]], slab, base.device))
+    steps = [
+        body.hidden(ids[:, place : place + 1], DecodeLayout([place], slab, base.device))
+        for place in range(half, _TRIAL)
+    ]
+    return head(packed), head(torch.cat(steps, dim=1))
 
 
 def _three_ways(base: PreTrainedModel, head: nn.Linear) -> tuple[Tensor, Tensor, Tensor]:
     """Logits of a few tokens: with transformers' attention, with strop's, and from strop's hidden states."""
-    ids = torch.arange(8, device=base.device)[None] % base.config.vocab_size
+    ids = _trial_ids(base)
     base.set_attn_implementation("eager")
     try:
         own = base(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False).logits

@@ -1,17 +1,18 @@
-"""The folder of an evaluation: what it is to do, and what has come of it so far.
+"""The folder of an evaluation: its specification and its results so far.
 
     spec.json         see `evals.spec`
     status.json       what it is doing now: state, rows done, rate
-    rollouts.jsonl    every answer; those of a row are added together, in one write
-    metrics.json      the figures, once all rows are done
+    rollouts.jsonl    all rollouts; those of a row are appended in one write
+    metrics.json      the results, once all rows are done
     raw_output.log    all output of the process
 
-A row counts once all its answers stand in rollouts.jsonl, without a failure: a process that
-goes on with the folder keeps those and does the others.
+A row is done once all of its rollouts are in rollouts.jsonl without a failure. A process that resumes the evaluation
+keeps those rows and repeats the others.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -32,7 +33,7 @@ class EvaluationDir(TaskDir):
 
     @classmethod
     def create(cls, path: Path, spec: Mapping[str, Json]) -> EvaluationDir:
-        """Make the folder of a new evaluation."""
+        """Create the folder of a new evaluation."""
         path.mkdir(parents=True)
         folder = cls(path)
         write_json(folder.spec_file, spec)
@@ -40,10 +41,10 @@ class EvaluationDir(TaskDir):
 
     @classmethod
     def open(cls, path: Path) -> EvaluationDir:
-        """An existing folder. RunError when it is none."""
+        """Open an existing folder. Raises RunError if it is not one."""
         folder = cls(path)
         if not folder.spec_file.is_file():
-            raise RunError(f"{path} is no evaluation: it has no spec.json")
+            raise RunError(f"{path} is not an evaluation folder: it has no spec.json")
         return folder
 
     @property
@@ -55,7 +56,7 @@ class EvaluationDir(TaskDir):
         return self.path / "metrics.json"
 
     def metrics(self) -> dict[str, Json] | None:
-        """The figures; None as long as rows are left."""
+        """The results; None while rows are left."""
         return read_object(self.metrics_file) or None
 
     def set_status(self, state: RunState, **fields: Json) -> None:
@@ -65,15 +66,15 @@ class EvaluationDir(TaskDir):
         write_json(self.status_file, {**known, "state": state, "updated_at": now, **fields})
 
     def append(self, lines: Iterable[Mapping[str, Json]]) -> None:
-        """Add all answers to a row: once this returns, the row counts."""
+        """Append all rollouts of a row durably."""
         append_line(self.rollouts_file, "".join(map(json_line, lines)))
 
     def write_metrics(self, metrics: Mapping[str, Json]) -> None:
-        """Leave the figures: the evaluation is done."""
+        """Write the results: the evaluation is done."""
         write_json(self.metrics_file, metrics)
 
     def keep_complete(self, rows: Collection[str], samples: int) -> dict[str, list[dict[str, Json]]]:
-        """Drop every other line than those of finished rows of this evaluation, and return these by row."""
+        """Remove all lines except those of finished rows, and return these by row."""
         kept: dict[str, list[dict[str, Json]]] = {}
         found = 0
         for row, lines in _by_row(read_lines(self.rollouts_file)):
@@ -85,6 +86,11 @@ class EvaluationDir(TaskDir):
             write_atomic(self.rollouts_file, "".join(json_line(line) for lines in kept.values() for line in lines))
         return kept
 
+    def row_lines(self, row: str) -> list[dict[str, Json]]:
+        """Return the rollouts of a row as they were written; none if the file or the row does not exist."""
+        name = json.dumps(row, ensure_ascii=False).encode()  # most lines belong to other rows and need no parsing
+        return [line for line in read_lines(self.rollouts_file, holding=name) if line["row"] == row]
+
 
 def _by_row(lines: Iterable[dict[str, Json]]) -> Iterator[tuple[str, list[dict[str, Json]]]]:
     for row, found in groupby(lines, key=lambda line: str(line["row"])):
@@ -92,7 +98,7 @@ def _by_row(lines: Iterable[dict[str, Json]]) -> Iterator[tuple[str, list[dict[s
 
 
 def _is_torn(file: Path) -> bool:
-    """Whether a crash cut the last line off."""
+    """Whether the last line was truncated by a crash."""
     if not file.exists() or file.stat().st_size == 0:
         return False
     with open(file, "rb") as handle:

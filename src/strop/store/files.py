@@ -39,13 +39,16 @@ def append_line(path: Path, line: str) -> None:
         os.fsync(file.fileno())
 
 
-def read_lines(path: Path) -> Iterable[dict[str, Json]]:
-    """Objects of a JSONL file written by strop. A last line truncated by a crash is skipped."""
+def read_lines(path: Path, holding: bytes = b"") -> Iterable[dict[str, Json]]:
+    """Objects of a JSONL file written by strop, from the lines that contain `holding`.
+
+    A last line truncated by a crash is skipped.
+    """
     if not path.exists():
         return
     with open(path, "rb") as file:
         for line in file:
-            if line.endswith(b"\n"):
+            if line.endswith(b"\n") and holding in line:
                 yield json.loads(line)
 
 

@@ -1,10 +1,9 @@
 """Incremental ingest of run folders into the database.
 
 The folder is the source of truth and the database a copy. A step counts once its line is in metrics.jsonl; its
-rollouts file is written before that. Each step is written in one transaction
-with all that belongs to it, and the last step there says where to go on reading: so a process
-that is killed anywhere has lost nothing. A resumed run writes metrics.jsonl anew; then the steps
-are compared one by one, and those that differ are dropped and read again.
+rollouts file is written before that. Each step is written in one transaction with its metrics and rollouts, and the
+last stored step tells where to continue reading, so a process that is killed at any time loses nothing. A resumed
+run rewrites metrics.jsonl; the steps are then compared one by one, and those that differ are dropped and read again.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _CHECKPOINTS = sa.select(*(column for column in checkpoints.c if column.name not
 
 @dataclass
 class _Known:
-    """A run that the database holds, and how its files looked when they were read last."""
+    """A run in the database, with the state of its files at the last read."""
 
     id: str
     seq: int
@@ -57,18 +56,18 @@ class _Known:
 
 
 class Ingester:
-    """Keeps the runs of a database up to date. Safe to use from several threads."""
+    """Keeps the runs in a database up to date. Thread-safe."""
 
     def __init__(self, database: Database, data_folder: Path) -> None:
-        """`data_folder` is where the database keeps paths relative to."""
+        """Stored paths are relative to `data_folder`."""
         self._database = database
         self._data = DataFolder(data_folder.resolve())
         self._runs: dict[str, _Known] = {}
 
     def import_run(self, path: Path) -> str:
-        """Take in a run folder, wherever it lies; the id of the run, the same each time.
+        """Import a run folder from any location. Returns the run's id, which is the same each time.
 
-        Raises RunError for a folder that is no run, ConfigError for one that cannot be read.
+        Raises RunError if the folder is not a run, ConfigError if its configuration cannot be read.
         """
         run = RunDir.open(path.resolve())
         stored = self._data.stored(run.path)
@@ -84,10 +83,10 @@ class Ingester:
         return name
 
     def discover(self) -> list[str]:
-        """Take in the run folders of the data folder, where the database knows no run yet; their ids.
+        """Import the run folders in the data folder if the database has no runs. Returns their ids.
 
-        That is so for a new database, or one that was deleted. Later a run that is not known is one
-        that was forgotten.
+        This is only done for a new database: later, a folder without a stored run is a run that was deleted from the
+        lists.
         """
         with self._database.read() as connection:
             if connection.scalar(sa.select(runs.c.seq).limit(1)) is not None:
@@ -96,11 +95,10 @@ class Ingester:
         return [name for file in found for name in self._try_import(file.parent)]
 
     def refresh(self, run_id: str) -> bool:
-        """Take in what is new of a run; whether anything was.
+        """Ingest new data of a run. Returns whether anything changed.
 
-        What is damaged or missing is said in the run's `message`, never raised. NotFound for an
-        id that the database does not know. Where another thread is busy with a long run, it is
-        left at that.
+        Damaged or missing files are reported in the run's `message`, never raised. Raises NotFound for an unknown
+        id. Does nothing while another thread ingests the run.
         """
         known = self._find(run_id)
         if not known.lock.acquire(timeout=_PATIENCE_S):
@@ -119,13 +117,13 @@ class Ingester:
             known.lock.release()
 
     def refresh_all(self) -> list[str]:
-        """Refresh every run; the ids of those that changed. Cheap for runs whose files did not."""
+        """Refresh all runs. Returns the ids of those that changed. Cheap for runs with unchanged files."""
         with self._database.read() as connection:
             names = list(connection.scalars(sa.select(runs.c.id).order_by(runs.c.seq)))
         return [name for name in names if self._try_refresh(name)]
 
     def forget(self, run_id: str) -> None:
-        """Drop a run from the database. Its files stay."""
+        """Delete a run from the database. Its files are kept."""
         known = self._find(run_id)
         with known.lock:
             with self._database.write() as connection:
@@ -133,7 +131,7 @@ class Ingester:
             self._runs.pop(run_id, None)
 
     def folder(self, run_id: str) -> Path:
-        """Where the files of a run lie. NotFound for an unknown id."""
+        """Path of the run folder. Raises NotFound for an unknown id."""
         return self._find(run_id).run.path
 
     def _find(self, name: str) -> _Known:
@@ -170,7 +168,7 @@ class Ingester:
         return self._update(known, read_facts(known.run, problems), found, problems) or changed
 
     def _take_steps(self, known: _Known) -> bool:
-        """Add the steps that are new, having dropped those that are not so any more."""
+        """Drop steps that have changed and add new ones."""
         if not known.run.metrics_file.exists():
             with self._database.write(durable=False) as connection:
                 return drop_steps(connection, known.seq, after=-1)
@@ -187,7 +185,7 @@ class Ingester:
             return changed or writer is not None
 
     def _resume(self, known: _Known, file: BinaryIO, inode: int) -> tuple[bool, int, int]:
-        """Whether steps had to be dropped, the last one that holds, and where the line behind it starts."""
+        """Whether steps were dropped, the last valid step, and the offset of the next line."""
         query = sa.select(steps.c.step, steps.c.digest, steps.c.offset, steps.c.bytes).where(steps.c.run == known.seq)
         with self._database.read() as connection:
             last = connection.execute(query.order_by(steps.c.step.desc()).limit(1)).first()
@@ -210,7 +208,7 @@ class Ingester:
     def _update(
         self, known: _Known, facts: dict[str, Json], found: list[dict[str, Json]] | None, problems: list[str]
     ) -> bool:
-        """Write what is new of the run as a whole; without `found`, its checkpoints are left alone."""
+        """Update the run's own row; without `found`, its checkpoints are not changed."""
         with self._database.read() as connection:
             newest = newest_metrics(connection, known.seq, ("reward", "validation/reward"))
             damage = connection.scalar(_DAMAGE.where(steps.c.run == known.seq))
@@ -231,7 +229,7 @@ class Ingester:
 
 
 def _matches(run: RunDir, row: Any, line: MetricsLine | None) -> bool:
-    """Whether a stored step is what the files say now."""
+    """Whether a stored step still matches the files."""
     if line is None or (row.step, row.offset) != (line.step, line.offset):
         return False
     return bool(row.digest == step_digest(line.crc, run.rollout_file(line.step)))
@@ -244,7 +242,7 @@ def _replace_checkpoints(connection: Connection, run: int, found: list[dict[str,
 
 
 def _stamps(run: RunDir) -> Stamps:
-    """How the files of a run look from outside, and whether it is trained."""
+    """State of the run's files, and whether a process is training it."""
     files = (run.config_file, run.status_file, run.facts_file, run.metrics_file, run.checkpoint_status_file)
     try:
         trained: bool | None = run.locked()

@@ -1,4 +1,4 @@
-"""Prompts of a run in the database, each with what came of it in the newest step that it was drawn in."""
+"""Prompts of a run in the database, each with its results in the latest step that used it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from strop.types import StopReason
 
 
 class Scored(Protocol):
-    """A rollout, as far as its prompt shows it."""
+    """The values of a rollout that its prompt needs."""
 
     @property
     def step(self) -> int: ...
@@ -61,13 +61,13 @@ _NOTHING = {
 
 
 def known_prompts(connection: Connection, run: int) -> dict[str, int]:
-    """The `seq` of each row that the run has seen."""
+    """The `seq` of each row that the run has used."""
     query = sa.select(prompts.c.row, prompts.c.seq).where(prompts.c.run == run)
     return dict(connection.execute(query).all())
 
 
 def add_prompts(connection: Connection, run: int, known: dict[str, int], drawn: Sequence[RolloutLine]) -> None:
-    """Add to the run, and to `known`, the prompts that are new; `drawn` has one rollout of each."""
+    """Add new prompts to the run and to `known`; `drawn` has one rollout of each."""
     new = [line for line in drawn if line.row not in known]
     if not new:
         return
@@ -78,7 +78,7 @@ def add_prompts(connection: Connection, run: int, known: dict[str, int], drawn: 
 
 
 def update_latest(connection: Connection, newest: Mapping[int, Sequence[Scored]]) -> None:
-    """Note what came of prompts, named by `seq`, in the step that these rollouts belong to."""
+    """Update the results of prompts, given by `seq`, from the rollouts of a step."""
     if newest:
         columns = [column.name for column in prompts.c if column.name.startswith("latest_")]
         change = sa.update(prompts).where(prompts.c.seq == sa.bindparam("prompt"))
@@ -87,7 +87,7 @@ def update_latest(connection: Connection, newest: Mapping[int, Sequence[Scored]]
 
 
 def repair_prompts(connection: Connection, run: int, after: int) -> None:
-    """Once rollouts of steps above `after` are gone: what is newest now; prompts without any go."""
+    """Recompute the latest results after steps above `after` were deleted; delete prompts without rollouts."""
     stale = sa.select(prompts.c.seq).where(prompts.c.run == run, prompts.c.latest_step > after)
     newest = {prompt: _newest(connection, prompt) for prompt in connection.scalars(stale).all()}
     unused = [{"prompt": prompt} for prompt, scored in newest.items() if not scored]
@@ -103,7 +103,7 @@ def _prompt_row(run: int, line: RolloutLine) -> dict[str, Any]:
 
 
 def _newest(connection: Connection, prompt: int) -> list[_Stored]:
-    """The rollouts of a prompt in the newest step that has any."""
+    """The rollouts of a prompt in its latest step."""
     step = sa.select(sa.func.max(rollouts.c.step)).where(rollouts.c.prompt == prompt).scalar_subquery()
     columns = [rollouts.c[field.name] for field in fields(_Stored)]
     query = sa.select(*columns).where(rollouts.c.prompt == prompt, rollouts.c.step == step).order_by(rollouts.c.seq)
@@ -112,7 +112,7 @@ def _newest(connection: Connection, prompt: int) -> list[_Stored]:
 
 
 def _latest(scored: Sequence[Scored]) -> dict[str, Any]:
-    """Columns of a prompt for what came of it in a step."""
+    """Result columns of a prompt for a step."""
     rewards = [rollout.reward for rollout in scored if rollout.reward is not None]
     components: dict[str, list[float]] = defaultdict(list)
     for rollout in scored:

@@ -1,7 +1,7 @@
-"""Reading what a run folder says of its steps: lines of metrics.jsonl and the rollouts behind them.
+"""Read the steps of a run folder: lines of metrics.jsonl and the rollouts of each step.
 
-Token ids, log-probabilities and the like are skipped, not decoded. A line that cannot be used is
-left out and described; a last line without its newline is still being written.
+Token ids and log-probabilities are skipped, not decoded. An invalid line is skipped and reported; a last line
+without a newline is still being written.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 from strop.errors import RunError
 
 PREVIEW = 200
-"""Characters of a text that tables and lists show."""
+"""Number of characters shown in tables and lists."""
 
 _BUFFER = 65536  # a line is a few kilobytes
 
@@ -32,16 +32,16 @@ class MetricsLine:
     step: int
     metrics: dict[str, float]
     offset: int
-    """Where its line starts, in bytes."""
+    """Byte offset of the line."""
     bytes: int
     crc: int
     """CRC-32 of the line."""
     damage: str | None = None
-    """What is wrong with the lines before it."""
+    """Errors in the lines before it."""
 
     @property
     def end(self) -> int:
-        """Where the line behind it starts."""
+        """Byte offset of the next line."""
         return self.offset + self.bytes
 
 
@@ -122,7 +122,7 @@ class RolloutLine(msgspec.Struct):
 
 @dataclass(frozen=True)
 class PromptText:
-    """The prompt of a rollout, as lists show and search it."""
+    """The prompt of a rollout, for display and search in lists."""
 
     preview: str
     """The start of its last user turn."""
@@ -132,7 +132,7 @@ class PromptText:
 
 @dataclass(frozen=True)
 class Rollouts:
-    """What the rollouts file of a step holds."""
+    """Contents of the rollouts file of a step."""
 
     lines: list[RolloutLine]
     places: list[tuple[int, int]]
@@ -148,7 +148,7 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, ValueError)
 
 
 def read_metrics(file: BinaryIO, start: int, after: int) -> Iterator[MetricsLine]:
-    """The lines of metrics.jsonl from byte `start` on; they stand for steps above `after`."""
+    """Read the lines of metrics.jsonl from byte `start`; their steps are above `after`."""
     file.seek(start)
     offset, damage = start, None
     for raw in file:
@@ -173,7 +173,7 @@ def _metrics(raw: bytes, after: int) -> tuple[int, dict[str, float]]:
 
 
 def step_digest(line_crc: int, rollouts: Path) -> int:
-    """Changes when the line of a step or its rollouts file is written anew."""
+    """A digest that changes when the line of a step or its rollouts file is rewritten."""
     try:
         stat = rollouts.stat()
     except FileNotFoundError:
@@ -182,7 +182,7 @@ def step_digest(line_crc: int, rollouts: Path) -> int:
 
 
 def read_rollouts(file: Path, step: int) -> Rollouts:
-    """The rollouts of a step; none where it has no file, as a validation before training."""
+    """The rollouts of a step; empty if it has no file, as for the validation before training."""
     lines: list[RolloutLine] = []
     places: list[tuple[int, int]] = []
     faults: list[str] = []
@@ -229,7 +229,7 @@ def prompt_text(line: RolloutLine) -> PromptText:
 
 
 def read_rollout(file: Path, offset: int, size: int) -> dict[str, object]:
-    """One rollout whole, from its place in the file. RunError where it is not there any more."""
+    """Read one complete rollout at its offset. Raises RunError if it is no longer there."""
     try:
         with open(file, "rb") as handle:
             raw = os.pread(handle.fileno(), size, offset)
@@ -246,10 +246,10 @@ def components_text(components: Mapping[str, float]) -> str:
 
 
 def folded(text: str) -> str:
-    """A text as it is searched, whatever its case."""
+    """Normalize a text for case-insensitive search."""
     return storable(text.casefold())
 
 
 def storable(text: str) -> str:
-    """The text without NUL, which PostgreSQL refuses."""
+    """The text without NUL, which PostgreSQL rejects."""
     return text.replace("\0", "\ufffd")

@@ -1,4 +1,4 @@
-"""Steps of a run in the database: added in order, dropped from the end."""
+"""Steps of a run in the database: appended in order, removed from the end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _BATCH_BYTES = 32 * 2**20
 
 @dataclass(frozen=True)
 class Step:
-    """A step as the run folder has it."""
+    """A step read from the run folder."""
 
     line: MetricsLine
     digest: int
@@ -43,13 +43,13 @@ class Step:
 
 
 def read_step(line: MetricsLine, file: Path) -> Step:
-    """Take the rollouts that belong to a line. `file` may be replaced meanwhile: then the digest tells later."""
+    """Read the rollouts of a line. If `file` is replaced meanwhile, the digest shows it later."""
     digest = step_digest(line.crc, file)
     return Step(line, digest, read_rollouts(file, line.step))
 
 
 def batched(found: Iterable[Step]) -> Iterator[list[Step]]:
-    """Steps in portions that are written at once: a transaction should be short and the memory flat."""
+    """Group steps into batches, to keep transactions short and memory use constant."""
     batch: list[Step] = []
     lines = size = 0
     for step in found:
@@ -64,16 +64,16 @@ def batched(found: Iterable[Step]) -> Iterator[list[Step]]:
 
 
 class StepWriter:
-    """Adds steps to one run. One is used for all batches of a pass: it knows the names used so far."""
+    """Adds steps to one run. Use one instance for all batches of a pass: it caches known names."""
 
     def __init__(self, connection: Connection, run: int) -> None:
-        """Read which metrics and prompts the run, named by its `seq`, knows."""
+        """Read the known metrics and prompts of the run, given by its `seq`."""
         self._run = run
         self._names = names_of(connection, run)
         self._prompts = known_prompts(connection, run)
 
     def add(self, connection: Connection, batch: Sequence[Step], inode: int) -> None:
-        """Record steps, in order, with all that belongs to them; `inode` is of their metrics.jsonl."""
+        """Record steps in order, with their metrics and rollouts; `inode` is that of their metrics.jsonl."""
         newest: dict[str, list[RolloutLine]] = {}
         for step in batch:
             newest |= _by_row(step.rollouts.lines)
@@ -124,7 +124,7 @@ class StepWriter:
 
 
 def drop_steps(connection: Connection, run: int, after: int) -> bool:
-    """Forget every step above `after`, as if it had never been recorded. False where there is none."""
+    """Delete all steps above `after`. Returns False if there are none."""
     if not connection.execute(sa.delete(steps).where(steps.c.run == run, steps.c.step > after)).rowcount:
         return False
     connection.execute(sa.delete(rollouts).where(rollouts.c.run == run, rollouts.c.step > after))

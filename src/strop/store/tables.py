@@ -1,10 +1,9 @@
 """Tables of the server's database, the same for SQLite and PostgreSQL.
 
-`seq` grows with every insert and orders lists, whatever the clock says; `id` is what clients
-see. Times are seconds since 1970. JSON columns hold text: what is in them is not searched.
-
-A run, its steps, metrics, prompts, rollouts and checkpoints are a copy of its folder and can
-be made again from it; the rest exists here only.
+`seq` increases with every insert and orders lists independently of the clock; `id` is public. Times are seconds since
+1970. JSON
+columns contain text and are not searched. Runs, steps, metrics, prompts, rollouts and checkpoints are a copy of the
+run folders and can be rebuilt from them; all other data exists only here.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The folder of a task: the lock of the process that works on it, and the fence that keeps late ones out.
+"""The folder of a task, with the lock of its process and the fence against outdated processes.
 
 spec.json         what to do; a run folder has config.toml instead
-status.json       what the process is doing now; short tasks have none
+status.json       current state of the process; short tasks have none
 raw_output.log    all output of the process
-.lock             held by the process, with its id
-.fence            the newest token that a process may work with
+.lock             locked by the process, contains its id
+.fence            current fencing token
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from strop.types import Json
 
 
 class TaskDir:
-    """One task's folder."""
+    """A task's folder."""
 
     in_use: ClassVar[str] = "is in use"
 
@@ -47,24 +47,24 @@ class TaskDir:
         return read_object(self.spec_file)
 
     def status(self) -> dict[str, Json]:
-        """The newest status, empty when none was written."""
+        """The current status; empty if none was written."""
         return read_object(self.status_file)
 
     def locked(self) -> bool:
-        """Whether a process works on the task at this moment."""
+        """Whether a process is currently working on the task."""
         return holder(self._lock_file) is not None
 
     def process_id(self) -> int | None:
-        """Id of the process that works on the task at this moment; None where none does."""
+        """Id of the process that is currently working on the task, or None."""
         while (pid := holder(self._lock_file)) == "":  # it is about to write it
             time.sleep(0.01)
         return None if pid is None else int(pid)
 
     @contextmanager
     def lock(self, token: int | None = None) -> Iterator[None]:
-        """Hold the task for this process. RunError when another one works on it.
+        """Lock the task for this process. Raises RunError if another process works on it.
 
-        `token` is what a server gave the process; RunError too when the fence holds a higher one.
+        `token` is the fencing token from a server. Raises RunError if the fence has a higher one.
         """
         with hold(self._lock_file, lambda pid: RunError(f"{self.path} {self.in_use} by process {pid}")):
             # Looked at under the lock: whoever raises the fence and then finds no process can be
@@ -74,12 +74,12 @@ class TaskDir:
             yield
 
     def fence(self) -> int:
-        """The newest token that a process may work with; 0 before the first."""
+        """The current fencing token; 0 before the first."""
         file = self.path / ".fence"
         return int(file.read_text(encoding="utf-8")) if file.exists() else 0
 
     def raise_fence(self, token: int) -> None:
-        """Let no process with a lower token start to work. RunError when a higher one came first."""
+        """Prevent processes with a lower token from working. Raises RunError if the fence is already higher."""
         with hold(self.path / ".fence.lock", lambda pid: RunError(f"{self.path} is held by process {pid}")):
             if (newest := self.fence()) > token:
                 raise RunError(f"{self.path} was given to a newer server: its fence is at {newest}, not {token}")
@@ -91,5 +91,5 @@ class TaskDir:
 
 
 def read_object(file: Path) -> dict[str, Json]:
-    """The JSON object in a file, empty where there is no file."""
+    """The JSON object in a file; empty if the file is missing."""
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}

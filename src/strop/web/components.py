@@ -149,11 +149,21 @@ class Inspector(_Component, component="components/inspector.js"):
     """One rollout as a whole."""
 
     def __init__(
-        self, rollout: str, initial: Mapping[str, Any], *, follows: bool, on_open: Listener, on_view: Listener
+        self,
+        rollout: str,
+        initial: Mapping[str, Any],
+        *,
+        base: str = "/v1/strop/rollouts",
+        follows: bool = False,
+        on_open: Listener,
+        on_view: Listener,
     ) -> None:
-        """Without a rollout it says how to choose one; with `follows` it shows the one chosen in the heat map."""
+        """Without a rollout it says how to choose one; with `follows` it shows the one chosen in the heat map.
+
+        It reads the rollout at `base`/id, and its group at `base`/id/group.
+        """
         super().__init__()
-        self._set({"id": rollout, "initial": dict(initial), "follows": follows})
+        self._set({"base": base, "id": rollout, "initial": dict(initial), "follows": follows})
         self._listen("open", on_open)
         self._listen("view", on_view)
 

@@ -63,7 +63,7 @@ class ProviderSection:
             tag_text("td", provider.api_key_env or "none", "mono" if provider.api_key_env else "s-muted")
             answer = tag("td", "", 'aria-live="polite"')
             with answer:
-                text("not asked", "s-muted")
+                text("not checked", "s-muted")
             with tag("td"), tag("div", "s-row"):
                 button("Check", lambda: self._check(provider, answer)).props["aria-label"] = f"Check {provider.name}"
                 button("Change", lambda: self._edit(provider)).props["aria-label"] = f"Change {provider.name}"

@@ -1,13 +1,13 @@
-"""`python -m strop.worker.lengths MODEL DATA`: count the tokens of the prompts in a data file.
+"""`python -m strop.worker.lengths FOLDER`: count the tokens of the prompts in a data file.
 
-This is a separate process because the exact count imports torch. The result is JSON on standard output. An error is
-printed to standard error, with exit code 1.
+This is a separate process because the exact count imports torch. It reads and writes JSON files in its folder:
+
+    spec.json    {"model": folder, "data": file, "template": options of the chat template}
+    result.json  {"lengths", "refused", "faults"} or {"error"}
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,8 +15,9 @@ from pathlib import Path
 from transformers import AutoTokenizer
 
 from strop.data.rows import MAX_SHOWN, load_rows
-from strop.errors import DataError, ModelError, StropError
+from strop.errors import DataError, ModelError
 from strop.policy.chat import ChatTemplate
+from strop.store.spec_process import run_spec
 from strop.types import Json
 from strop.worker.quiet import quiet_libraries
 
@@ -43,20 +44,11 @@ def prompt_lengths(model: str, data: Path, options: Mapping[str, Json]) -> dict[
     return {"lengths": lengths, "refused": len(faults), "faults": faults[:MAX_SHOWN]}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="strop.worker.lengths", description=__doc__)
-    parser.add_argument("model", help="folder of a model")
-    parser.add_argument("data", type=Path, help="data file")
-    parser.add_argument("--template", type=json.loads, default={}, help="JSON: options of the chat template")
-    arguments = parser.parse_args()
+def count(spec: Mapping[str, Json]) -> dict[str, Json]:
+    """The result for a spec with `model`, `data` and `template`."""
     quiet_libraries()
-    try:
-        print(json.dumps(prompt_lengths(arguments.model, arguments.data, arguments.template)))
-    except StropError as error:
-        print(error.message, file=sys.stderr)
-        return 1
-    return 0
+    return prompt_lengths(spec["model"], Path(spec["data"]), spec["template"])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_spec(count, __doc__))

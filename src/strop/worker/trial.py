@@ -1,27 +1,27 @@
-"""`python -m strop.worker.trial`: score given completions with reward functions, as in training.
+"""`python -m strop.worker.trial FOLDER`: score given completions with reward functions, as in training.
 
 This is a separate process, so that secrets are only in its environment and it can be killed whatever a reward does.
-It reads and writes JSON on standard input and output:
+It reads and writes JSON files in its folder:
 
-    in   {"rewards": [tables of `[[rewards]]`], "cases": [{"line", "fields", "answer"}], "seconds"}
-    out  {"results": [{"reward", "components", "weights", "failure", "logs", "seconds"}]} or {"error"}
+    spec.json    {"rewards": [tables of `[[rewards]]`], "cases": [{"line", "fields", "answer"}], "seconds"}
+    result.json  {"results": [{"reward", "components", "weights", "failure", "logs", "seconds"}]} or {"error"}
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
 import sys
-from collections.abc import Sequence
-from contextlib import AsyncExitStack, redirect_stdout
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
 from strop.config import RewardConfig
 from strop.data.rows import build_row
-from strop.errors import RewardError, StropError
+from strop.errors import RewardError
 from strop.rewards.scorer import Scorer
 from strop.seeds import derive_seed
+from strop.store.spec_process import run_spec
 from strop.types import Failure, Json, Message, Rollout, Row, StopReason, Turn
 
 SEED = 17
@@ -81,18 +81,13 @@ def _case(case: dict[str, Any]) -> tuple[Row, str]:
     return row, case["answer"]
 
 
-def main() -> None:
-    work = json.load(sys.stdin)
-    rewards = [RewardConfig.model_validate(table) for table in work["rewards"]]
-    cases = [_case(case) for case in work["cases"]]
-    try:
-        with redirect_stdout(sys.stderr):  # the channel is ours alone
-            scored = asyncio.run(score_cases(rewards, cases, work["seconds"]))
-    except StropError as error:
-        json.dump({"error": error.message}, sys.stdout)
-    else:
-        json.dump({"results": [_result(rollout) for rollout in scored]}, sys.stdout)
+def try_completions(spec: Mapping[str, Json]) -> dict[str, Json]:
+    """The result for a spec. RewardError where a function cannot be loaded."""
+    rewards = [RewardConfig.model_validate(table) for table in spec["rewards"]]
+    cases = [_case(case) for case in spec["cases"]]
+    scored = asyncio.run(score_cases(rewards, cases, spec["seconds"]))
+    return {"results": [_result(rollout) for rollout in scored]}
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_spec(try_completions, __doc__))

@@ -224,6 +224,44 @@ def test_rows_come_with_their_answers_sorted_and_filtered(client: TestClient, pa
     assert failed[0]["rollouts"][1]["failure"]["cause"] == "exception"
 
 
+def test_an_answer_is_whole_with_tokens_and_knows_its_group(
+    client: TestClient, server: Services, pair: tuple[str, str]
+) -> None:
+    queue = server.evaluations
+    groups = [group(0.0, 1.0, number=number) for number in (1, 2)]
+    for found in groups:
+        queue.folder(queue.get(pair[0])).append(group_lines(found))
+    row = groups[0].row.id
+    path = f"evaluations/{pair[0]}/rows/{row}/rollouts"
+    whole = client.get(f"{path}/0").json()
+    (line, _) = group_lines(groups[0])
+    assert (whole["evaluation_id"], whole["row"], whole["line"]) == (pair[0], row, 1)
+    assert whole["prompt"] == line["prompt"]
+    assert [turn["message"] for turn in whole["turns"]] == [turn["message"] for turn in line["turns"]]
+    (segment,) = whole["segments"]
+    assert segment["token_ids"] == line["turns"][0]["token_ids"]
+    members = client.get(f"{path}/0/group").json()["data"]
+    assert [member["sample"] for member in members] == [0]
+    for missing in (f"{path}/1", f"{path}/1/group", f"evaluations/{pair[0]}/rows/none/rollouts/0", f"{path}/x"):
+        assert client.get(missing).status_code in (400, 404), missing
+
+
+def test_an_answer_without_tokens_in_the_folder_has_no_segments(client: TestClient, pair: tuple[str, str]) -> None:
+    row = client.get(f"evaluations/{pair[1]}/rows").json()["data"][0]["row"]
+    assert client.get(f"evaluations/{pair[1]}/rows/{row}/rollouts/0").json()["segments"] == []
+
+
+def test_a_row_that_was_damaged_on_disk_is_said_to_be(
+    client: TestClient, server: Services, pair: tuple[str, str]
+) -> None:
+    row = client.get(f"evaluations/{pair[1]}/rows").json()["data"][1]["row"]
+    server.evaluations.folder(server.evaluations.get(pair[1])).append(
+        [{"row": row, "sample": 0, "turns": [{"token_ids": 1}]}]
+    )
+    found = client.get(f"evaluations/{pair[1]}/rows/{row}/rollouts/0")
+    assert (found.status_code, "damaged" in found.text) == (400, True)
+
+
 def test_two_are_compared_row_by_row(client: TestClient, pair: tuple[str, str]) -> None:
     found = client.get("evaluations/compare", params={"base": pair[0], "other": pair[1]}).json()
     figures = found["figures"]

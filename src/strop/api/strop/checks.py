@@ -101,7 +101,9 @@ def check_dataset(dataset_id: str, body: Check, services: Provided) -> CheckRepo
     if body.model is None:
         return report
     try:
-        report.prompts = _prompts(prompt_lengths(path, _model(services, body.model), body.template), body)
+        report.prompts = _prompts(
+            prompt_lengths(services.lengths, path, _model(services, body.model), body.template), body
+        )
     except StropError as error:
         report.prompts_unknown = error.message
     return report

@@ -12,6 +12,7 @@ from strop.api.dependencies import Provided
 from strop.api.paging import After, Limit, Page, page
 from strop.store import queries
 from strop.store.queries.live import stamp
+from strop.types import StopReason
 
 router = APIRouter()
 
@@ -22,7 +23,7 @@ Component = Annotated[
 ]
 Failed = Annotated[bool | None, Query(description="Whether it could not be scored.")]
 Cause = Annotated[str | None, Query(description="Why it could not be scored: exception, timeout, crash …")]
-StopReason = Annotated[Literal["stop", "length"] | None, Query(description="Why the completion ended.")]
+Stopped = Annotated[StopReason | None, Query(description="Why the rollout ended.")]
 Counted = Annotated[bool, Query(description="Whether to count what all pages hold.")]
 RowId = Annotated[str, Path(description="Id of a row, as in the data set.")]
 
@@ -162,7 +163,7 @@ def list_prompts(
     component: Component = None,
     failed: Failed = None,
     cause: Cause = None,
-    stop_reason: StopReason = None,
+    stop_reason: Stopped = None,
     sort: Annotated[
         str, Query(description="line, step, reward, best, failed or truncated; - turns it around.")
     ] = "line",
@@ -226,7 +227,7 @@ def list_rollouts(
     component: Component = None,
     failed: Failed = None,
     cause: Cause = None,
-    stop_reason: StopReason = None,
+    stop_reason: Stopped = None,
     sort: Annotated[str, Query(description="step, reward, advantage or length; - turns it around.")] = "step",
     count: Counted = False,
 ) -> RolloutPage:

@@ -14,11 +14,10 @@ from sqlalchemy import Connection
 
 from strop.api.answers import Answer
 from strop.api.dependencies import Provided
-from strop.api.rollout_objects import RolloutFields, SegmentObject, Token, segments_of_line
+from strop.api.rollout_objects import RolloutFields, SegmentObject, segment_objects
 from strop.api.services import Services
 from strop.errors import RunError
 from strop.policy.installed import installed_folder
-from strop.policy.tokens import token_texts
 from strop.store import queries
 from strop.store.rollout_lines import upgraded
 from strop.store.tables import runs
@@ -68,8 +67,7 @@ def get_rollout(rollout_id: RolloutId, services: Provided) -> WholeRollout:
         tokenizer = _tokenizer(services, connection, found["run_id"])
     with _readable(rollout_id):
         line = upgraded(found)
-        segments = [_segment(segment, tokenizer) for segment in segments_of_line(line)]
-        return WholeRollout(**_shown(line), segments=segments)
+        return WholeRollout(**_shown(line), segments=segment_objects(line, tokenizer))
 
 
 @router.get("/rollouts/{rollout_id}/group")
@@ -92,15 +90,6 @@ def _readable(rollout_id: str) -> Iterator[None]:
         yield
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"{rollout_id} is damaged in its run folder: {error}") from None
-
-
-def _segment(segment: Mapping[str, Json], tokenizer: Path | None) -> SegmentObject:
-    texts = token_texts(tokenizer, segment["ids"]) if tokenizer else None
-    tokens = None
-    if texts is not None:
-        columns = zip(segment["ids"], texts, segment["sampled"], segment["logprobs"], strict=True)
-        tokens = [Token(id=id, text=text, sampled=sampled, logprob=logprob) for id, text, sampled, logprob in columns]
-    return SegmentObject(prompt_tokens=segment["prompt_tokens"], token_ids=segment["ids"], tokens=tokens)
 
 
 def _shown(found: Mapping[str, Json]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -28,7 +27,6 @@ from strop.data.rows import build_row
 from strop.data.strict_json import parse_object
 from strop.errors import InvalidRequest
 from strop.http.bodies import Body
-from strop.jobs.environment import needed_secrets, public_environment
 from strop.store.datasets import DatasetStore
 from strop.types import Json, Row
 
@@ -128,8 +126,7 @@ def test_rewards(body: TrialRequest, services: Provided) -> TrialObject:
     tables, files = reward_tables(body.rewards, ServerLibrary(services))
     with tempfile.TemporaryDirectory(prefix="strop-test-") as scratch:
         configs = [_config(table, files, Path(scratch), services.folder.path) for table in tables]
-        environment = _environment(configs, services)
-        results = try_rewards(configs, cases, environment, body.seconds)
+        results = try_rewards(services.trials, configs, cases, body.seconds)
     scored = [AnswerObject(answer=case.answer, **found) for case, found in zip(cases, results, strict=True)]
     tried = [_tried(row, [a for a, case in zip(scored, cases, strict=True) if case.row is row]) for row in rows]
     return TrialObject(data=tried, summary=_summary(tried))
@@ -180,13 +177,6 @@ def _config(table: Mapping[str, Any], files: Mapping[str, str], scratch: Path, f
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(files[path], encoding="utf-8")
     return RewardConfig.model_validate({**table, "source": f"{place}{colon}{function}"})
-
-
-def _environment(configs: Sequence[RewardConfig], services: Services) -> dict[str, str]:
-    """What a training process would see, and of the secrets those that the rewards name."""
-    known = {secret.name for secret in services.secrets.names()}
-    public = public_environment(os.environ, known)
-    return {**public, **services.secrets.reveal(needed_secrets(configs, public, known))}
 
 
 def _tried(row: Row, answers: list[AnswerObject]) -> TriedRow:

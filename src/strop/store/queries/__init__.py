@@ -1,4 +1,4 @@
-"""What the database says of runs: functions that take a connection and change nothing."""
+"""Read-only queries: functions that take a database connection."""
 
 from __future__ import annotations
 

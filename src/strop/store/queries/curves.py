@@ -1,4 +1,4 @@
-"""Metrics of a run over its steps: smoothed, then thinned out for the eye."""
+"""Metrics of a run over its steps, smoothed and downsampled for display."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ REFERENCE_METRICS = (
     "entropy",
     "grad_norm",
 )
-"""Names that users of hosted reinforcement fine-tuning know."""
+"""Metric names of hosted reinforcement fine-tuning services."""
 
 
 def metric_names(connection: Connection, run_id: str) -> list[str]:
-    """The metrics that a run has, in the order in which they came up."""
+    """Metric names of a run, in order of first occurrence."""
     return names_of(connection, found_run(connection, run_id))
 
 
@@ -49,11 +49,11 @@ def series(
     points: int = 500,
     smoothing: float = 0.0,
 ) -> dict[str, Curve]:
-    """Curves by name; without names, every one. Unknown names have empty curves.
+    """Curves by name, or all curves. Unknown names have empty curves.
 
-    `smoothing` in [0, 1) is the weight of the past in a moving average without start-up bias,
-    over all steps of the run; then steps `first` to `last` are taken, and of those at most about
-    `points`, the extremes among them. InvalidRequest for numbers outside of their range.
+    `smoothing` in [0, 1) is the weight of the past in a debiased moving average over all steps of the run. Steps
+    `first` to `last` are then selected and downsampled to about `points`, keeping extremes. Raises InvalidRequest for
+    values out of range.
     """
     if not 0 <= smoothing < 1:
         raise InvalidRequest(f"smoothing is {smoothing}; it has to be at least 0 and below 1", param="smoothing")
@@ -72,13 +72,13 @@ def series(
 
 
 def latest_metrics(connection: Connection, run_id: str) -> dict[str, float]:
-    """The newest value of each metric."""
+    """The latest value of each metric."""
     run = found_run(connection, run_id)
     return newest_metrics(connection, run, names_of(connection, run))
 
 
 def newest_metrics(connection: Connection, run: int, names: Iterable[str]) -> dict[str, float]:
-    """The newest values of some metrics of a run that is named by its `seq`."""
+    """The latest values of some metrics of a run, given by its `seq`."""
     known = names_of(connection, run)
     found: dict[str, float] = {}
     query = sa.select(steps.c.step, steps.c.metrics).where(steps.c.run == run).order_by(steps.c.step.desc())
@@ -99,7 +99,7 @@ def newest_metrics(connection: Connection, run: int, names: Iterable[str]) -> di
 
 
 def reference_metrics(curves: Mapping[str, Curve]) -> dict[str, dict[str, Curve]]:
-    """`training_metrics` and `validation_metrics` under the names that users of hosted services know."""
+    """`training_metrics` and `validation_metrics` under the names of hosted services."""
     return {
         kind: {
             name: {"steps": curve["steps"], "values": curve["values"]}
@@ -111,7 +111,7 @@ def reference_metrics(curves: Mapping[str, Curve]) -> dict[str, dict[str, Curve]
 
 
 def smoothed(values: Sequence[float], weight: float) -> list[float]:
-    """Moving average in which the past has `weight`; the first values are not drawn towards zero."""
+    """Debiased moving average in which the past has `weight`."""
     if not weight:
         return list(values)
     fresh, average = 1 - weight, 0.0
@@ -126,7 +126,7 @@ def smoothed(values: Sequence[float], weight: float) -> list[float]:
 
 
 def thinned(values: Sequence[float], points: int) -> list[int]:
-    """Places of at most about `points` values: the first, the last, and both extremes of each stretch."""
+    """Indices of about `points` values: the first, the last, and both extremes of each window."""
     count = len(values)
     if count <= points:
         return list(range(count))

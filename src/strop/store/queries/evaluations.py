@@ -1,4 +1,4 @@
-"""Rows of evaluations: of one, page by page, and of two, side by side."""
+"""Rows of one evaluation, page by page, or of two evaluations, side by side."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _PLAIN = ("row", "line", "prompt", "reward", "passed", "samples", "failure")
 
 @dataclass(frozen=True)
 class RowFilter:
-    """Which rows are meant: those for which all of these hold."""
+    """Filter for rows; all conditions must hold."""
 
     failed: bool | None = None
     min_reward: float | None = None
     max_reward: float | None = None
     search: str | None = None
-    """Part of the prompt's beginning; case counts for letters beyond ASCII."""
+    """Part of the start of the prompt; case-sensitive for non-ASCII letters."""
 
 
 _ALL = RowFilter()
 
 
 def evaluation_results(connection: Connection, evaluation_id: str) -> list[Fields]:
-    """What each row came to, without its answers: what figures are made of."""
+    """Results of all rows without their rollouts."""
     seq = found_evaluation(connection, evaluation_id)
     columns = [evaluation_rows.c[name] for name in ("row", "reward", "passed", "samples", "components")]
     query = sa.select(*columns).where(evaluation_rows.c.evaluation == seq).order_by(evaluation_rows.c.line)
@@ -56,9 +56,8 @@ def evaluation_rows_page(
     limit: int = 50,
     after: str | None = None,
 ) -> list[Fields]:
-    """Rows with their answers, those behind the row with id `after`.
-
-    NotFound for an unknown evaluation or row, InvalidRequest for an unknown `sort`.
+    """Rows with their rollouts, after the row with id `after`. Raises NotFound for an unknown evaluation or row,
+    InvalidRequest for an unknown `sort`.
     """
     name, descending = parse_sort(sort, ROW_SORTS)
     seq = found_evaluation(connection, evaluation_id)
@@ -71,6 +70,17 @@ def evaluation_rows_page(
     return [_decoded(row._mapping) for row in read_page(connection, query, order, limit, place)]
 
 
+def evaluation_row(connection: Connection, evaluation_id: str, row: str) -> Fields:
+    """One row with its answers. NotFound for an unknown evaluation or row."""
+    seq = found_evaluation(connection, evaluation_id)
+    table = evaluation_rows
+    query = sa.select(table).where(table.c.evaluation == seq, table.c.row == sendable(row))
+    found = connection.execute(query).mappings().first()
+    if found is None:
+        raise NotFound(f"no row {row!r} in evaluation {evaluation_id}", param="row")
+    return _decoded(found)
+
+
 def paired_page(
     connection: Connection,
     base_id: str,
@@ -80,9 +90,9 @@ def paired_page(
     limit: int = 50,
     after: str | None = None,
 ) -> list[Fields]:
-    """Rows that both evaluations have: `base` and `other` with their answers, and the `change` of reward.
+    """Rows of both evaluations: `base` and `other` with their rollouts, and the `change` of reward.
 
-    `change` is None where one of them could not be scored; such rows come last. Errors as above.
+    `change` is None if one of them could not be scored; such rows come last. Raises the same errors as above.
     """
     name, descending = parse_sort(sort, PAIR_SORTS)
     base, other = evaluation_rows.alias("base"), evaluation_rows.alias("other")
@@ -111,7 +121,7 @@ def paired_page(
 
 
 def found_evaluation(connection: Connection, evaluation_id: str) -> int:
-    """The `seq` of an evaluation. NotFound where there is none."""
+    """The `seq` of an evaluation. Raises NotFound for an unknown id."""
     seq = connection.scalar(
         sa.select(tasks.c.seq).join_from(tasks, evaluations).where(tasks.c.id == sendable(evaluation_id))
     )

@@ -1,4 +1,4 @@
-"""Lists in any order, page by page: what both databases sort alike, absent values last."""
+"""Paged lists in any order, with the same sorting on both databases and missing values last."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from strop.store.queries.lookup import sendable
 
 @dataclass(frozen=True)
 class Order:
-    """What a list is sorted by; equals follow the order of `tie`, which no two items share."""
+    """Sort key of a list; equal items are ordered by the unique `tie`."""
 
     key: ColumnElement[Any]
     tie: ColumnElement[Any]
@@ -23,7 +23,10 @@ class Order:
 
 
 def parse_sort(sort: str, keys: Sequence[str]) -> tuple[str, bool]:
-    """The key in `reward` or `-reward`, and whether the highest comes first. InvalidRequest for others."""
+    """Parse `reward` or `-reward` into the key and whether the highest comes first.
+
+    Raises InvalidRequest for unknown keys.
+    """
     key = sort.removeprefix("-")
     if key not in keys:
         raise InvalidRequest(
@@ -35,9 +38,9 @@ def parse_sort(sort: str, keys: Sequence[str]) -> tuple[str, bool]:
 def read_page(
     connection: Connection, query: Select[Any], order: Order, limit: int, after: tuple[Any, Any] | None
 ) -> list[Row[Any]]:
-    """At most `limit` rows, those behind `after`: key and tie of the last row of the page before.
+    """At most `limit` rows after `after`, the key and tie of the last row of the previous page.
 
-    Items without a key come last, in a query of its own, so that an index serves both.
+    Items without a key come last, with a separate query, so that an index is used for both.
     """
     rows: list[Row[Any]] = []
     if after is None or after[0] is not None:
@@ -60,14 +63,13 @@ def _behind(
 
 
 def contains(column: ColumnElement[str], folded: str) -> ColumnElement[bool]:
-    """Whether a case folded column holds a case folded text; no character of it is a wildcard."""
+    """Whether a case-folded column contains a case-folded text, without wildcards."""
     return column.contains(sendable(folded), autoescape=True)
 
 
 def component(column: ColumnElement[str], name: str, dialect: str) -> ColumnElement[float | None]:
-    """The number that a column of JSON has under a name; null without it.
-
-    Over SQLite a name with quotes or backslashes has none: its paths have no way to write one.
+    """The number under a name in a JSON column, or null. On SQLite, names with quotes or backslashes give null,
+    because its paths cannot express them.
     """
     if dialect == "sqlite":
         path = sendable(name).replace('"', "")

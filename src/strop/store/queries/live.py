@@ -1,4 +1,4 @@
-"""What is new of a run, at a price that allows to ask every second."""
+"""Cheap queries for changes of a run, suitable for polling every second."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Stamp = tuple[Json, ...]
 
 
 def stamp(connection: Connection, run_id: str) -> Stamp:
-    """Values that change whenever something that the database says of a run does. NotFound for no run."""
+    """Values that change whenever the stored data of a run changes. Raises NotFound for an unknown run."""
     found = stamps(connection, [run_id])
     if not found:
         raise unknown_run(run_id)
@@ -37,7 +37,7 @@ def stamp(connection: Connection, run_id: str) -> Stamp:
 
 
 def stamps(connection: Connection, run_ids: Sequence[str]) -> dict[str, Stamp]:
-    """The stamp of each of some runs that exist."""
+    """The stamps of existing runs."""
     asked = sa.select(runs.c.id, *_STATUS).where(runs.c.id.in_([sendable(run_id) for run_id in run_ids]))
     rows = connection.execute(asked).all()
     seqs = [row.seq for row in rows]
@@ -56,7 +56,7 @@ def stamps(connection: Connection, run_ids: Sequence[str]) -> dict[str, Stamp]:
 
 
 def _newest_steps(connection: Connection, seqs: Sequence[int]) -> dict[int, int]:
-    """Number of the newest step of each of some runs; none of a run without steps."""
+    """Number of the latest step of each run that has steps."""
     # Not grouped: a database reads the end of an index for each run, but all steps for a group.
     newest = sa.select(sa.func.max(steps.c.step)).where(steps.c.run == runs.c.seq).scalar_subquery()
     rows = connection.execute(sa.select(runs.c.seq, newest).where(runs.c.seq.in_(seqs))).all()
@@ -64,7 +64,7 @@ def _newest_steps(connection: Connection, seqs: Sequence[int]) -> dict[int, int]
 
 
 def status(connection: Connection, run_id: str) -> dict[str, Json]:
-    """Where a run stands. NotFound for no run."""
+    """Status of a run. Raises NotFound for an unknown run."""
     names = ("state", "phase", "message", "step", "total_steps", "reward", "validation_reward", "updated_at")
     row = connection.execute(sa.select(*(runs.c[name] for name in names)).where(runs.c.id == sendable(run_id))).first()
     if row is None:
@@ -73,12 +73,12 @@ def status(connection: Connection, run_id: str) -> dict[str, Json]:
 
 
 def metrics_file(connection: Connection, run_id: str) -> int | None:
-    """Another number whenever the steps of a run were written anew."""
+    """A number that changes whenever the steps of a run are rewritten."""
     return connection.scalar(sa.select(runs.c.metrics_inode).where(runs.c.id == sendable(run_id)))
 
 
 def newest_step(connection: Connection, run_id: str) -> int | None:
-    """Number of the newest step; None before the first."""
+    """Number of the latest step; None before the first."""
     query = sa.select(sa.func.max(steps.c.step)).where(steps.c.run == found_run(connection, run_id))
     newest: int | None = connection.scalar(query)
     return newest
@@ -99,7 +99,7 @@ def steps_after(connection: Connection, run_id: str, after: int, limit: int) -> 
 
 
 def sparklines(connection: Connection, run_ids: Sequence[str], points: int) -> dict[str, list[float | None]]:
-    """The mean reward of about `points` steps of each run, evenly chosen, the newest among them."""
+    """Mean reward of about `points` evenly spaced steps of each run, including the latest."""
     asked = sa.select(runs.c.seq, runs.c.id).where(runs.c.id.in_([sendable(run_id) for run_id in run_ids]))
     names: dict[int, str] = dict(connection.execute(asked).all())
     found: dict[str, list[float | None]] = {name: [] for name in names.values()}

@@ -1,4 +1,4 @@
-"""Runs as a whole: the list, one of them, its steps and checkpoints."""
+"""Runs: lists, details, steps and checkpoints."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def runs(
     limit: int = 100,
     after: str | None = None,
 ) -> list[Fields]:
-    """Runs behind the one with id `after`; `search` looks for a part of name, model or id.
+    """Runs after the one with id `after`; `search` matches a part of name, model or id.
 
-    NotFound where `after` is none, InvalidRequest for an unknown `sort`.
+    Raises NotFound for an unknown `after`, InvalidRequest for an unknown `sort`.
     """
     key, descending = parse_sort(sort, _SORTS)
     query = sa.select(*_RUN)
@@ -83,7 +83,7 @@ def runs(
 
 
 def run(connection: Connection, run_id: str) -> Fields:
-    """A run with its configuration, counts and metrics. NotFound for an unknown id."""
+    """A run with its configuration, counts and metrics. Raises NotFound for an unknown id."""
     query = sa.select(*_RUN, run_table.c.config, run_table.c.facts).where(run_table.c.id == sendable(run_id))
     row = connection.execute(query).first()
     if row is None:
@@ -117,7 +117,7 @@ def steps_page(
     limit: int = 100,
     after: int | None = None,
 ) -> list[Fields]:
-    """What was sampled in each step from `first` to `last`; `after` is the number of a step."""
+    """Summaries of the steps from `first` to `last`; `after` is the number of a step."""
     _, descending = parse_sort(sort, ("step",))
     query = sa.select(*_STEP).where(steps.c.run == found_run(connection, run_id))
     if first is not None:
@@ -137,7 +137,7 @@ def checkpoints(connection: Connection, run_id: str) -> list[Fields]:
 
 
 def checkpoint(connection: Connection, checkpoint_id: str) -> Fields:
-    """One checkpoint. NotFound for an unknown id, or one that was deleted meanwhile."""
+    """One checkpoint. Raises NotFound for an unknown or deleted one."""
     row = connection.execute(_CHECKPOINTS.where(checkpoint_table.c.id == sendable(checkpoint_id))).first()
     if row is None:
         raise NotFound(f"no checkpoint {checkpoint_id!r}", param="checkpoint_id")
@@ -145,7 +145,7 @@ def checkpoint(connection: Connection, checkpoint_id: str) -> Fields:
 
 
 def all_checkpoints(connection: Connection, *, limit: int = 100, after: str | None = None) -> list[Fields]:
-    """The checkpoints of all runs, the newest first."""
+    """The checkpoints of all runs, newest first."""
     order = Order(checkpoint_table.c.created_at, checkpoint_table.c.id, descending=True)
     anchor: Any = None
     if after is not None:

@@ -1,4 +1,4 @@
-"""How far a run has come, and what it has used."""
+"""Progress and resource use of a run."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from strop.store.queries.live import steps_after
 from strop.store.tables import runs, steps
 
 _RECENT = 20
-"""Steps that the speed is taken from."""
+"""Number of latest steps used to estimate the speed."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands."""
+    """Progress of a run."""
 
     step: int
     total_steps: int | None
     """None until the data is loaded."""
     seconds_left: float | None
-    """At the speed of the newest steps."""
+    """Estimate from the speed of the latest steps."""
 
 
 def progress(connection: Connection, run_id: str) -> Progress | None:
-    """None for a run that the database does not know (yet)."""
+    """Progress, or None for a run that is not in the database yet."""
     query = sa.select(runs.c.step, runs.c.total_steps).where(runs.c.id == run_id)
     row = connection.execute(query).first()
     if row is None:
@@ -39,7 +39,7 @@ def progress(connection: Connection, run_id: str) -> Progress | None:
 
 
 def sampled_tokens(connection: Connection, run_id: str) -> int:
-    """Tokens that the model said in training, those of steps that failed included."""
+    """Tokens sampled in training, including those of failed steps."""
     seq = connection.scalar(sa.select(runs.c.seq).where(runs.c.id == run_id))
     samples = connection.scalar(sa.select(sa.func.sum(steps.c.samples)).where(steps.c.run == seq, steps.c.step > 0))
     if seq is None or not samples:
@@ -49,7 +49,7 @@ def sampled_tokens(connection: Connection, run_id: str) -> int:
 
 
 def _seconds_a_step(connection: Connection, run_id: str, step: int) -> float | None:
-    """Mean over the newest steps of all that was timed in them."""
+    """Mean time of the latest steps."""
     newest = steps_after(connection, run_id, max(step - _RECENT, 0), _RECENT)
     timed = [[value for name, value in found["metrics"].items() if name.startswith("time/")] for found in newest]
     sums = [sum(values) for values in timed if values]

@@ -1,4 +1,4 @@
-"""Prompts of a run, each with what came of it in the newest step that it was drawn in."""
+"""Prompts of a run, each with its results in the latest step that used it."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _SHOWN = [table.c.row, table.c.line, table.c.preview, *(table.c[f"latest_{name}"
 
 @dataclass(frozen=True)
 class PromptFilter:
-    """Which prompts of a run are meant: those for which all of these hold, in their newest step."""
+    """Filter for the prompts of a run; all conditions must hold in the prompt's latest step."""
 
     component: str | None = None
-    """The reward component that bounds and sorting by reward are about; the total without it."""
+    """Reward component for bounds and sorting; None for the total reward."""
     min_reward: float | None = None
-    """Bound of the mean over the samples."""
+    """Bound on the mean over the samples."""
     max_reward: float | None = None
     failed: bool | None = None
     """Whether a sample could not be scored."""
     cause: str | None = None
-    """A sample failed for this reason."""
+    """A sample failed with this cause."""
     stop_reason: str | None = None
-    """A sample ended this way."""
+    """A sample has this stop reason."""
     search: str | None = None
-    """Part of the conversation, or the id of the row, whatever the case."""
+    """Part of the conversation or the row's id, case-insensitive."""
 
 
 _ALL = PromptFilter()
@@ -55,9 +55,8 @@ def prompts_page(
     limit: int = 50,
     after: str | None = None,
 ) -> list[Fields]:
-    """Prompts behind the one of row `after`.
-
-    NotFound for an unknown run or `after`; InvalidRequest for an unknown `sort`.
+    """Prompts after the one of row `after`. Raises NotFound for an unknown run or `after`, InvalidRequest for an
+    unknown `sort`.
     """
     name, descending = parse_sort(sort, SORTS)
     keys = {"line": table.c.line, "reward": _reward(connection, filters)}
@@ -73,7 +72,7 @@ def prompts_page(
 
 
 def prompt_previews(connection: Connection, run_id: str, rows: Collection[str]) -> dict[str, str]:
-    """How the prompts of rows begin, by row; rows that the run has not drawn are left out."""
+    """Start of each row's prompt, by row id; rows that the run has not used are omitted."""
     run = found_run(connection, run_id)
     wanted = [sendable(row) for row in rows]
     query = sa.select(table.c.row, table.c.preview).where(table.c.run == run, table.c.row.in_(wanted))
@@ -81,7 +80,7 @@ def prompt_previews(connection: Connection, run_id: str, rows: Collection[str]) 
 
 
 def count_prompts(connection: Connection, run_id: str, filters: PromptFilter = _ALL) -> int:
-    """How many prompts all pages hold."""
+    """Total number of matching prompts."""
     conditions = _conditions(connection, found_run(connection, run_id), filters)
     return connection.scalar(sa.select(sa.func.count()).select_from(table).where(*conditions)) or 0
 

@@ -1,4 +1,4 @@
-"""Rollouts of a run: pages of them, the cells of a heat map, one as a whole."""
+"""Rollouts of a run: pages, heat map cells, and single rollouts."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ _SHOWN = (
 
 @dataclass(frozen=True)
 class RolloutFilter:
-    """Which rollouts of a run are meant: those for which all of these hold."""
+    """Filter for the rollouts of a run; all conditions must hold."""
 
     step: int | None = None
     first: int | None = None
-    """Steps from here on."""
+    """First step."""
     last: int | None = None
-    """Steps up to here."""
+    """Last step."""
     row: str | None = None
-    """Id of the row that was the prompt."""
+    """Id of the prompt's row."""
     sample: int | None = None
     component: str | None = None
-    """The reward component that bounds and sorting by reward are about; the total without it."""
+    """Reward component for bounds and sorting; None for the total reward."""
     min_reward: float | None = None
     max_reward: float | None = None
     failed: bool | None = None
@@ -58,7 +58,7 @@ class RolloutFilter:
     """Of the failure."""
     stop_reason: str | None = None
     search: str | None = None
-    """Part of the prompt or of what came after it, whatever the case."""
+    """Part of the prompt or the messages after it, case-insensitive."""
 
 
 _ALL = RolloutFilter()
@@ -73,9 +73,8 @@ def rollouts_page(
     limit: int = 50,
     after: str | None = None,
 ) -> list[Fields]:
-    """Rollouts behind the one with id `after`, without their tokens.
-
-    NotFound for an unknown run, row or `after`; InvalidRequest for an unknown `sort`.
+    """Rollouts after the one with id `after`, without tokens. Raises NotFound for an unknown run, row or `after`,
+    InvalidRequest for an unknown `sort`.
     """
     name, descending = parse_sort(sort, SORTS)
     key: ColumnElement[Any] = _reward(connection, filters) if name == "reward" else table.c[name]
@@ -94,7 +93,7 @@ def rollouts_page(
 
 
 def count_rollouts(connection: Connection, run_id: str, filters: RolloutFilter = _ALL) -> int:
-    """How many rollouts all pages hold."""
+    """Total number of matching rollouts."""
     conditions = _conditions(connection, found_run(connection, run_id), filters)
     return connection.scalar(sa.select(sa.func.count()).select_from(table).where(*conditions)) or 0
 
@@ -102,7 +101,7 @@ def count_rollouts(connection: Connection, run_id: str, filters: RolloutFilter =
 def heat_map(
     connection: Connection, run_id: str, row: str, *, first: int | None = None, last: int | None = None
 ) -> list[Fields]:
-    """Every rollout of a prompt by step and sample: what a cell shows and the id behind it."""
+    """Heat map cells of a prompt: each rollout by step and sample, with its id."""
     prompt = found_prompt(connection, found_run(connection, run_id), row)
     columns = [table.c[name] for name in ("step", "sample", "reward", "stop_reason", "cause", "seq")]
     query = sa.select(*columns).where(table.c.prompt == prompt).order_by(table.c.step, table.c.sample)
@@ -115,7 +114,7 @@ def heat_map(
 
 
 def rollout(connection: Connection, rollout_id: str) -> Fields:
-    """One rollout as a page shows it. NotFound for an unknown id."""
+    """One rollout as shown in lists. Raises NotFound for an unknown id."""
     row = connection.execute(_placed(rollout_id)).first()
     if row is None:
         raise _unknown(rollout_id)
@@ -125,9 +124,8 @@ def rollout(connection: Connection, rollout_id: str) -> Fields:
 
 
 def whole_rollout(connection: Connection, data_folder: Path, rollout_id: str) -> Fields:
-    """One rollout with messages, tokens and logs, as the run folder has it.
-
-    NotFound for an unknown id, RunError where the folder has it no more.
+    """One rollout with messages, tokens and logs from the run folder. Raises NotFound for an unknown id, RunError if
+    it is no longer in the folder.
     """
     row = connection.execute(_placed(rollout_id)).first()
     if row is None:

@@ -26,6 +26,8 @@ export default {
           <select class="s-input" aria-label="Filter by outcome" v-model="only" @change="filter">
             <option value="">all prompts</option>
             <option value="stop_reason=length">truncated (reached max length)</option>
+            <option value="stop_reason=context">ran out of context</option>
+            <option value="stop_reason=max_turns">reached the turn limit</option>
             <option value="stop_reason=stop">ended with a stop token</option>
             <option value="failed=true">failed</option>
             <option value="failed=false">not failed</option>

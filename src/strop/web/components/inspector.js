@@ -1,23 +1,23 @@
-// One rollout: what it was worth and why, the conversation, its tokens, its logs, and its group.
-// Model text is only ever put on the page as text.
+// One rollout, of training, an evaluation or a test of rewards: what it was worth and why, the
+// conversation, its tokens, its logs, and its group. Model text is only ever put on the page as text.
 
-import { Rendered } from "/ui/static/markdown.js";
-import { choose, read, rollout as readRollout, whenChosen } from "/ui/static/rollouts.js";
+import { Conversation, answered, call, stopped } from "/ui/static/conversation.js";
+import { choose, read, whenChosen } from "/ui/static/rollouts.js";
+import { Segments } from "/ui/static/segments.js";
 
 const digits = (value) => (value === null || value === undefined ? "–" : Number(value.toFixed(3)).toString());
 
 const VIEWS = ["Conversation", "Tokens", "Group", "Logs", "JSON"];
-const DEEP_NATS = 6; // a token this unlikely gets the strongest colour
 
 export default {
-  components: { Rendered },
+  components: { Conversation, Segments },
 
   template: `
     <p v-if="!current" class="s-empty">Select an attempt: click it, or move with the arrow keys and press Enter.</p>
     <article class="s-inspector" v-else-if="rollout" :aria-label="title">
       <header class="s-row">
         <h2 class="s-grow">{{ title }}</h2>
-        <span v-if="rollout.stop_reason === 'length'" class="s-badge s-badge--warn">truncated</span>
+        <span v-if="rollout.stop_reason !== 'stop'" class="s-badge s-badge--warn">{{ stopped(rollout.stop_reason) }}</span>
         <span v-if="rollout.failure" class="s-badge s-badge--bad">{{ rollout.failure.cause }}</span>
         <a v-if="playable" :href="'/playground?rollout=' + rollout.id">Open in the playground</a>
         <button class="s-chart-tool" @click="copy">{{ copied ? 'Copied' : 'Copy as JSON' }}</button>
@@ -40,7 +40,7 @@ export default {
       </section>
 
       <dl class="s-facts">
-        <dt>Advantage</dt><dd class="mono">{{ digits(rollout.advantage) }}</dd>
+        <template v-if="rollout.advantage !== undefined"><dt>Advantage</dt><dd class="mono">{{ digits(rollout.advantage) }}</dd></template>
         <dt>Length</dt><dd class="mono">{{ length }}</dd>
         <dt>Entropy</dt><dd class="mono">{{ digits(rollout.entropy) }}</dd>
         <dt>Time</dt><dd class="mono">{{ times }}</dd>
@@ -55,25 +55,17 @@ export default {
         </span>
       </div>
 
-      <section v-if="view === 'Conversation'" class="s-column">
-        <div v-for="(message, index) in conversation" :key="index" class="s-turn" :class="'s-turn--' + message.role">
-          <span class="s-small s-muted">{{ message.role }}{{ message.answer ? ' · completion' : '' }}</span>
-          <rendered v-if="rendered" :text="message.content"></rendered>
-          <pre v-else>{{ message.content }}</pre>
-          <pre v-for="call in message.tool_calls || []" :key="call.id" class="s-call">{{ call.function.name }}({{ call.function.arguments }})</pre>
-        </div>
-      </section>
+      <conversation v-if="view === 'Conversation'" :rollout="rollout" :rendered="rendered"></conversation>
+      <segments v-else-if="view === 'Tokens'" :segments="rollout.segments ?? []"></segments>
 
-      <section v-else-if="view === 'Tokens'">
-        <p v-if="!rollout.tokens" class="s-muted">This model's tokenizer is not on this machine, so tokens cannot be shown as text.</p>
-        <p v-else class="s-small s-muted">A stronger colour means a lower token probability. Underlined tokens are trained on.</p>
-        <pre class="s-tokens"><span v-for="(token, index) in tokens" :key="index" :class="{ 's-token--trained': token.sampled }" :style="shade(token)" :title="token.hint">{{ token.text }}</span></pre>
-      </section>
-
-      <section v-else-if="view === 'Group'" class="s-group">
-        <button v-for="other in group" :key="other.id" class="s-card s-group-item" :aria-current="other.id === rollout.id" @click="pick(other.id)">
+      <section v-else-if="view === 'Group'" class="s-group" aria-label="Group">
+        <button v-for="other in group" :key="other.sample" class="s-card s-group-item" :aria-current="other.sample === rollout.sample" @click="pick(other)">
           <span class="s-row s-small"><strong>attempt {{ other.sample + 1 }}</strong><span class="s-grow"></span><span class="mono">{{ other.failure?.cause || digits(other.reward) }}</span></span>
-          <pre>{{ other.messages.at(-1)?.content }}</pre>
+          <span v-for="(message, index) in answered(other)" :key="index" class="s-turn" :class="'s-turn--' + message.role">
+            <span class="s-small s-muted">{{ message.note || message.role }}</span>
+            <span v-if="message.content" class="s-group-text">{{ message.content }}</span>
+            <span v-for="asked in message.tool_calls || []" :key="asked.id" class="s-call s-group-text">{{ call(asked) }}</span>
+          </span>
         </button>
       </section>
 
@@ -84,6 +76,7 @@ export default {
     <p v-else class="s-muted" aria-busy="true">Loading…</p>`,
 
   props: {
+    base: String, // where rollouts are read: at base/id one as a whole, at base/id/group all of its group
     id: String, // of the rollout; empty while none is chosen
     follows: Boolean, // shows what is chosen elsewhere on the page
     initial: Object, // show: the view; text: "rendered"
@@ -95,7 +88,7 @@ export default {
 
   created() {
     this.views = VIEWS;
-    this.digits = digits;
+    Object.assign(this, { answered, call, digits, stopped });
     this.view = VIEWS.find((name) => name.toLowerCase() === this.initial?.show) ?? VIEWS[0];
     this.rendered = this.initial?.text === "rendered";
     if (this.follows) this.forget = whenChosen((id) => (this.current = id));
@@ -121,7 +114,8 @@ export default {
 
   computed: {
     title() {
-      return `Step ${this.rollout.step}, attempt ${this.rollout.sample + 1}`;
+      const { step, line, sample } = this.rollout;
+      return `${step === undefined ? `Line ${line}` : `Step ${step}`}, attempt ${sample + 1}`;
     },
     parts() {
       return this.components().filter((part) => part.weight);
@@ -129,18 +123,12 @@ export default {
     logged() {
       return this.components().filter((part) => !part.weight);
     },
-    conversation() {
-      return [...this.rollout.prompt, ...this.rollout.messages.map((message) => ({ ...message, answer: true }))];
-    },
-    tokens() {
-      return (this.rollout.tokens ?? []).map((token) => ({
-        ...token,
-        hint: token.sampled ? `p ${Math.exp(token.logprob).toPrecision(3)} · logprob ${token.logprob} · id ${token.id}` : `id ${token.id}`,
-      }));
-    },
     length() {
-      const sampled = this.rollout.tokens?.filter((token) => token.sampled).length;
-      return `${sampled ?? this.rollout.token_ids.length} tokens after a prompt of ${this.rollout.prompt_tokens}`;
+      const { length, segments, turns } = this.rollout;
+      const parts = [`${length} tokens`];
+      if (turns.length > 1) parts.push(`in ${turns.length} turns`);
+      if (segments?.length) parts.push(`after a prompt of ${segments[0].prompt_tokens}`);
+      return parts.join(" ");
     },
     times() {
       return Object.entries(this.rollout.timing).map(([name, seconds]) => `${name} ${digits(seconds)} s`).join(" · ");
@@ -149,7 +137,7 @@ export default {
       return JSON.stringify(this.rollout, null, 2);
     },
     playable() {
-      return this.rollout.prompt.length > 0;
+      return this.rollout.run_id && this.rollout.prompt.length > 0;
     },
   },
 
@@ -162,7 +150,8 @@ export default {
       });
     },
 
-    pick(id) {
+    pick(other) {
+      const id = other.id ?? String(other.sample);
       this.current = id;
       if (this.follows) choose(id);
       this.$emit("open", id);
@@ -187,7 +176,7 @@ export default {
       }
       const wanted = this.current;
       try {
-        const rollout = await readRollout(wanted);
+        const rollout = await read(`${this.base}/${wanted}`);
         if (wanted !== this.current) return; // another one was chosen meanwhile
         Object.assign(this, { rollout, fault: "", copied: false });
         if (this.view === "Group") this.loadGroup();
@@ -198,16 +187,10 @@ export default {
 
     async loadGroup() {
       try {
-        this.group = (await read(`/v1/strop/rollouts/${this.current}/group`)).data;
+        this.group = (await read(`${this.base}/${this.current}/group`)).data;
       } catch (error) {
         this.fault = error.message;
       }
-    },
-
-    shade(token) {
-      if (!token.sampled) return {};
-      const strength = Math.min(-token.logprob / DEEP_NATS, 1) * 0.6;
-      return { backgroundColor: `rgb(from var(--warn) r g b / ${strength.toFixed(2)})` };
     },
 
     async copy() {

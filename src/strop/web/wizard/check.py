@@ -61,7 +61,7 @@ def usual_name(draft: JobDraft, services: Services) -> str:
 
 def _reward_faults(draft: JobDraft, library: ServerLibrary) -> dict[str, str]:
     if not draft.rewards:
-        return {"strop.rewards": "add a reward: it says how good an answer is"}
+        return {"strop.rewards": "add a reward; it scores completions"}
     found: dict[str, str] = {}
     for index, part in enumerate(draft.rewards):
         where = f"strop.rewards[{index}]"

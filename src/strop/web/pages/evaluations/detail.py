@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from nicegui import ui
@@ -10,13 +9,13 @@ from nicegui import ui
 from strop.api.strop.evaluations import (
     ComparisonObject,
     EvaluationObject,
-    RowObject,
     compare_evaluations,
     evaluation_object,
     list_rows,
 )
 from strop.errors import StropError
 from strop.web.context import Address, services
+from strop.web.pages.evaluations.answers import AnswerInspector, Column, draw_row
 from strop.web.pages.evaluations.figures import bars, interval
 from strop.web.theme import badge, button, facts, failed, missing, page, tag, tag_text, text
 
@@ -46,8 +45,10 @@ def compare_page() -> None:
             tag_text("h2", "Row by row", "s-grow")
             chosen = ui.select(CHANGES, value=sort, label="Sort").props("outlined dense")
             chosen.on_value_change(lambda event: _again(address, event.value))
+        inspector = AnswerInspector(address, {entry.id: entry.model for entry in (found.base, found.other)})
         for pair in found.data:
-            _side_by_side([(found.base.model, pair.base), (found.other.model, pair.other)], pair.change)
+            sides = ((found.base, pair.base), (found.other, pair.other))
+            draw_row([Column(entry.id, entry.model, row) for entry, row in sides], pair.change, inspector)
 
 
 def _again(address: Address, sort: str) -> None:
@@ -66,7 +67,7 @@ def _comparison(found: ComparisonObject) -> None:
                 ("Reward difference", interval(figures.change, signed=True)),
                 ("Pass rate difference", interval(figures.pass_change, signed=True)),
                 ("Rows", f"{figures.better} better, {figures.worse} worse, {figures.equal} equal of {figures.rows}"),
-                ("p-value", f"p = {figures.p_value:.2g}(sign-flip permutation test)"),
+                ("p-value", f"p = {figures.p_value:.2g} (sign-flip permutation test)"),
             )
         )
         for note in found.notes:
@@ -106,7 +107,7 @@ class _Live:
         self._head = tag("section", "s-column")
         with self._head:
             _head(entry)
-        self._rows = Rows(entry.id, address)
+        self._rows = Rows(entry, address)
         if entry.status in _OPEN:
             self._timer = ui.timer(REFRESH_S, self._refresh)
 
@@ -149,8 +150,8 @@ def _head(entry: EvaluationObject) -> None:
 class Rows:
     """Answers by row, page by page."""
 
-    def __init__(self, evaluation: str, address: Address) -> None:
-        self._evaluation = evaluation
+    def __init__(self, entry: EvaluationObject, address: Address) -> None:
+        self._evaluation = entry.id
         self._address = address
         with tag("div", "s-row"):
             tag_text("h2", "Row by row", "s-grow")
@@ -160,6 +161,7 @@ class Rows:
                 "outlined dense"
             )
             self._sort.on_value_change(self._changed)
+        self._inspector = AnswerInspector(address, {entry.id: entry.model})
         self._box = tag("div", "s-column")
         self._more = button("Show more", self._further)
         self._last: str | None = None
@@ -197,31 +199,6 @@ class Rows:
         self._more.set_visibility(found.has_more)
         with self._box:
             for row in found.data:
-                _side_by_side([("", row)], None)
+                draw_row([Column(self._evaluation, "", row)], None, self._inspector)
             if not found.data and after is None:
                 tag_text("p", "No rows yet." if not self._search.value else "No rows match your search.", "s-empty")
-
-
-def _side_by_side(columns: Sequence[tuple[str, RowObject]], change: float | None) -> None:
-    """A row with its answers, one column a model."""
-    first = columns[0][1]
-    with tag("article", "s-card"):
-        with tag("div", "s-row"):
-            tag_text("h3", f"Line {first.line}", "s-grow").props["title"] = f"row {first.row}"
-            if change is not None:
-                tag_text("span", f"{change:+.3f}", "mono")
-        for message in first.prompt:
-            if message["role"] == "user":
-                tag_text("pre", str(message["content"]), "s-turn s-turn--user")
-        with tag("div", "s-columns").style(f"--columns: {len(columns)}"):
-            for model, row in columns:
-                with tag("div", "s-column"):
-                    worth = row.failure or ("–" if row.reward is None else f"{row.reward:.3f}")
-                    text(f"{model} {worth}, {row.passed} of {row.samples} pass", "s-small s-muted")
-                    with tag("div", "s-answers"):
-                        for answer in row.rollouts:
-                            content = str(answer.turns[-1].message["content"]) if answer.turns else ""
-                            reward = "–" if answer.reward is None else f"{answer.reward:.2f}"
-                            with tag("div", "s-turn s-turn--assistant"):
-                                text(reward, "mono s-small s-muted")
-                                tag_text("pre", content, props='tabindex="0" aria-label="Answer"')

@@ -123,7 +123,7 @@ class Form:
         """ValueError for what is no request."""
         name, elsewhere = (self._values["model"] or "").strip(), self._elsewhere.value
         if not name:
-            raise InvalidRequest("say which model is asked", param="model")
+            raise InvalidRequest("choose a model", param="model")
         if not self._values.get("dataset_id"):
             raise InvalidRequest("choose the rows that it answers", param="dataset_id")
         tables: dict[str, dict[str, float]] = {"eval": {}, "sampling": {}}
