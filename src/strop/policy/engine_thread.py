@@ -42,8 +42,6 @@ class Progress:
     """Why there will be no more; only in a last report."""
 
 
-_LAST_STEP_S = 60.0
-
 Report = Callable[[Progress], None]
 """Hears of a request after each step, in the engine thread. Must not block or raise."""
 
@@ -219,14 +217,6 @@ class _Loop:
         for ticket in tickets:
             self._tickets.remove(ticket)
             ticket.report(Progress(done=True, error=error))
-
-
-def _end(work: SimpleQueue[_Work], thread: threading.Thread) -> None:
-    """End the thread, and wait for the step that it is in: torch does not survive an interpreter that exits
-    meanwhile."""
-    work.put(None)
-    if thread is not threading.current_thread():
-        thread.join(_LAST_STEP_S)
 
 
 _Work = Callable[[_Loop], None] | None
