@@ -77,7 +77,7 @@ def test_an_evaluation_offers_the_models_of_a_provider(page: Page, server: Serve
         page.get_by_text("Use a model behind").click()
         page.get_by_label("Provider").click()
         page.get_by_role("option", name="two").click()
-        expect(page.get_by_text("It offers 2 models")).to_be_visible()
+        expect(page.get_by_text("2 models available")).to_be_visible()
     assert violations(page) == []
 
 
