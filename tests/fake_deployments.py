@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from answers import chunks_of
-from strop.api.deployments import Deployment, LoadState
 from strop.errors import Conflict, NotFound
 from strop.serve.bodies import ChatBody
 from strop.serve.generate import Delta, Done, Finished, Started
 from strop.serve.state import ModelState
+from strop.services.deployments import Deployment, LoadState
 
 
 class FakeDeployments:

@@ -11,9 +11,9 @@ from openai import OpenAI
 
 import stored_tasks
 from run_folders import new_run
-from strop.api.services import Services
 from strop.jobs.job import Job
 from strop.jobs.task import TaskStatus
+from strop.services.container import Services
 from strop.store.checkpoints import CheckpointStore
 from strop.store.rundir import RunDir, RunState
 

@@ -14,8 +14,6 @@ import uvicorn
 from openai import OpenAI
 
 from strop.api.app import create_app
-from strop.api.deployments import Deployments
-from strop.api.services import Services, Settings
 from strop.data.rows import count_rows
 from strop.jobs.evaluations import EvaluationQueue
 from strop.jobs.job import JobQueue
@@ -23,6 +21,8 @@ from strop.jobs.kind import Kind, Tools
 from strop.jobs.short import Lengths, LengthsQueue, Trial, TrialQueue
 from strop.jobs.supervisor import Supervisor
 from strop.serve.supervisor import EngineProcess
+from strop.services.container import Services, Settings
+from strop.services.deployments import Deployments
 from strop.store.datafolder import DataFolder
 from strop.store.db import open_database
 from strop.store.ingest import Ingester

@@ -197,7 +197,11 @@ def measured(run: RunDir) -> list[dict[str, Any]]:
 
 
 def rolled_out(run: RunDir) -> list[dict[str, Any]]:
-    return [{name: value for name, value in line.items() if name != "timing"} for line in run.read_rollouts()]
+    """All rollouts but what depends on the clock."""
+    return [
+        {**line, "timing": None, "turns": [{**turn, "seconds": None} for turn in line["turns"]]}
+        for line in run.read_rollouts()
+    ]
 
 
 def weights(run: RunDir, step: int = STEPS) -> dict[str, torch.Tensor]:

@@ -8,8 +8,9 @@ uses    train evals                             on parts and rollout
         jobs                                    on data and store
         serve                                   on http and policy
         insight                                 on store
-fronts  api                                     on parts and uses, but not on models
-        web                                     on api
+        services                                on parts and uses, but not on models
+fronts  api                                     on services
+        web                                     on services
 roots   worker app cli                          on everything below
 """
 
@@ -37,10 +38,11 @@ ALLOWED: Mapping[str, frozenset[str]] = {
     "jobs": CORE | {"data", "store"},
     "serve": CORE | {"http", "policy"},
     "insight": CORE | {"store"},
-    "api": CORE | PARTS | {"rollout", "evals", "jobs", "serve", "insight"},
-    "web": CORE | PARTS | {"rollout", "evals", "jobs", "serve", "api", "insight"},
+    "services": CORE | PARTS | {"rollout", "evals", "jobs", "serve", "insight"},
+    "api": CORE | PARTS | {"rollout", "evals", "jobs", "serve", "insight", "services"},
+    "web": CORE | {"api", "data", "insight", "jobs", "rewards", "services"},
     "worker": CORE | PARTS | {"rollout", "train", "evals", "serve"},
-    "app": CORE | PARTS | {"evals", "jobs", "serve", "api", "insight", "web"},
+    "app": CORE | PARTS | {"evals", "jobs", "serve", "services", "api", "insight", "web"},
     "cli": CORE | PARTS | {"evals", "jobs", "worker", "app"},
     "": frozenset(),
     "__main__": frozenset({"cli"}),
@@ -129,3 +131,17 @@ def test_no_private_name_of_another_part_is_used() -> None:
         if alias.name.startswith("_") and not alias.name.startswith("__")
     ]
     assert wrong == []
+
+
+def test_pages_reach_data_through_services_only() -> None:
+    # Of the API they share the session of a browser; what routes do is a service.
+    shared = {"strop.api.auth"}
+    pages = [found for found in IMPORTS if part_of(found.module) == "web"]
+    routes = [found for found in pages if part_of(found.target) == "api" and found.target not in shared]
+    stores = [found for found in pages if found.target.startswith(("sqlalchemy", "strop.store"))]
+    assert [str(found) for found in (*routes, *stores)] == []
+
+
+def test_services_know_nothing_of_their_fronts() -> None:
+    services = [found for found in IMPORTS if part_of(found.module) == "services"]
+    assert [str(found) for found in services if found.target.split(".")[0] in ("fastapi", "nicegui")] == []

@@ -28,11 +28,9 @@ from fastapi import FastAPI
 
 from strop import __version__
 from strop.api.app import create_app
-from strop.api.deployments import Deployments
 from strop.api.guard import is_loopback
 from strop.api.openai.results import ResultFiles
 from strop.api.readiness import Readiness
-from strop.api.services import Services, Settings
 from strop.data.rows import count_rows
 from strop.errors import ServerError
 from strop.jobs.evaluations import EvaluationQueue
@@ -40,10 +38,12 @@ from strop.jobs.job import JobQueue
 from strop.jobs.kind import Tools
 from strop.jobs.kinds import make_kinds
 from strop.jobs.short import LengthsQueue, TrialQueue, purge, sweep
+from strop.jobs.states import Limits
 from strop.jobs.supervisor import Supervisor
 from strop.jobs.task import Task
-from strop.jobs.work import Limits
 from strop.serve.supervisor import EngineProcess
+from strop.services.container import Services, Settings
+from strop.services.deployments import Deployments
 from strop.store.datafolder import DataFolder
 from strop.store.db import Database, open_database
 from strop.store.files import write_atomic

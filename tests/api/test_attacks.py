@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 from run_folders import new_run, play
 from served import services
 from strop.api.app import create_app
-from strop.api.services import Services
+from strop.services.container import Services
 from strop.store.checkpoints import CheckpointStore
 from strop.store.rundir import RunState
 

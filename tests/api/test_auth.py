@@ -10,8 +10,8 @@ from fastapi.testclient import TestClient
 from served import services
 from strop.api.app import create_app
 from strop.api.auth import COOKIE, RateLimit
-from strop.api.services import Services, Settings
 from strop.errors import RateLimited
+from strop.services.container import Services, Settings
 
 
 @pytest.fixture(scope="module")

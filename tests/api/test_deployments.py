@@ -15,8 +15,6 @@ from job_cases import new_job
 from answers import chat_body, chunks_of, joined, texts_of
 from job_requests import train
 from served import services
-from strop.api.deployments import Deployments, LoadState
-from strop.api.services import Services
 from strop.config import SamplingConfig, dump_config
 from strop.errors import CheckpointError, Conflict, InvalidRequest, ModelError, NotFound, Unavailable
 from strop.jobs.job import Job
@@ -25,6 +23,8 @@ from strop.serve.bodies import ChatBody
 from strop.serve.client import CHAT
 from strop.serve.generate import Delta, Done, Event, Finished, GenerateRequest, Started
 from strop.serve.state import EngineState, ModelState
+from strop.services.container import Services
+from strop.services.deployments import Deployments, LoadState
 from strop.store.files import write_atomic
 from strop.store.rundir import RunDir
 

@@ -20,7 +20,7 @@ from fake_deployments import FakeDeployments
 from run_folders import new_run, play
 from served import services
 from strop.api.app import create_app
-from strop.api.services import Services, Settings
+from strop.services.container import Services, Settings
 from strop.store.checkpoints import CheckpointStore
 from strop.store.rundir import RunState
 

@@ -15,9 +15,9 @@ from pydantic import BaseModel, Field
 from served import services
 from strop import errors
 from strop.api.app import create_app
-from strop.api.services import Services
 from strop.errors import StropError
 from strop.http.errors import STATUS, param_of
+from strop.services.container import Services
 
 Raise = Callable[[Exception], Any]
 

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 
 from served import services
 from strop.api.app import create_app
-from strop.api.services import Settings
+from strop.services.container import Settings
 
 OWN = "http://localhost:8100"
 

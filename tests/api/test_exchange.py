@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from served import served, services
-from strop.api.services import Services, Settings
+from strop.services.container import Services, Settings
 
 MiB = 1024 * 1024
 

@@ -13,11 +13,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from served import services
 from strop import __version__
-from strop.api import machine
 from strop.api.app import create_app
-from strop.api.services import Services
 from strop.errors import Unavailable
 from strop.serve.state import EngineState, ModelState
+from strop.services import machine
+from strop.services.container import Services
 from strop.store.tables import deployments
 
 MODEL = ModelState("m", "m", None, memory_bytes=1, cache_bytes=1, in_flight=3, queued=2, max_length=None)

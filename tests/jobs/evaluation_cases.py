@@ -16,8 +16,8 @@ from strop.jobs.evaluating import Evaluating
 from strop.jobs.evaluations import Evaluation, EvaluationQueue, NewEvaluation
 from strop.jobs.kind import Tools
 from strop.jobs.launcher import LocalLauncher, Process
+from strop.jobs.states import Limits
 from strop.jobs.supervisor import Supervisor
-from strop.jobs.work import Limits
 from strop.store.datafolder import DataFolder
 
 QUICK = Limits(backoff_s=0.01, grace_s=0.2, interval_s=0.01)

@@ -23,7 +23,7 @@ from job_cases import NoIngester, new_job, supervisor
 from strop.jobs.job import JobQueue
 from strop.jobs.launcher import LocalLauncher, Process
 from strop.jobs.process import TRAIN
-from strop.jobs.work import Limits
+from strop.jobs.states import Limits
 from strop.store.datafolder import DataFolder
 from strop.store.db import open_database
 

@@ -20,9 +20,9 @@ from strop.config import RunConfig, parse_config
 from strop.jobs.checking import CHECK
 from strop.jobs.job import Job, JobQueue, NewJob, clone
 from strop.jobs.launcher import LocalLauncher
+from strop.jobs.states import Limits
 from strop.jobs.supervisor import Supervisor
 from strop.jobs.task import TaskStatus
-from strop.jobs.work import Limits
 from strop.store.datafolder import DataFolder
 from strop.store.db import open_database
 from strop.store.ingest import Ingester

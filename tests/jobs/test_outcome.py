@@ -25,8 +25,8 @@ FULL = "cannot be written\nFix that, then resume the job"
         ({"state": "paused"}, 0, "cancel", TaskStatus.CANCELLED, ""),
         ({"state": "running"}, -9, "cancel", TaskStatus.CANCELLED, ""),
         ({"state": "paused", "step": 3}, 0, "pause", TaskStatus.PAUSED, "paused after step 3 on request"),
-        ({"state": "running", "step": 3}, -15, "pause", TaskStatus.PAUSED, "goes on from the newest checkpoint"),
-        ({"state": "paused"}, 0, None, TaskStatus.PAUSED, "asked to stop from outside"),
+        ({"state": "running", "step": 3}, -15, "pause", TaskStatus.PAUSED, "resumes from the newest checkpoint"),
+        ({"state": "paused"}, 0, None, TaskStatus.PAUSED, "received SIGTERM from outside"),
         ({"state": "running"}, -9, None, None, "killed (SIGKILL)"),
         ({"state": "running"}, -11, None, None, "ended by SIGSEGV"),
         ({"state": "starting"}, 1, None, None, "exit code 1"),
@@ -67,7 +67,7 @@ def test_a_process_that_could_not_even_say_that_the_disk_is_full() -> None:
     outcome = classify_exit({"state": "running"}, Exit(1, None, 2**20))
     assert isinstance(outcome, Settled)
     assert (outcome.status, outcome.code) == (TaskStatus.PAUSED, "disk_full")
-    assert outcome.reason == "the disk is full: 1.0 MiB are free; make room, then resume the job"
+    assert outcome.reason == "the disk is full: 1.0 MiB are free; free some space, then resume the job"
 
 
 def test_a_process_that_cannot_be_started_is_tried_again_unless_the_disk_is_full() -> None:

@@ -17,9 +17,10 @@ import stored_tasks
 from strop.errors import ModelError, RewardError, Unavailable
 from strop.jobs.kind import Kind, Tools
 from strop.jobs.launcher import LocalLauncher
-from strop.jobs.short import Lengths, LengthsQueue, Trial, TrialQueue, purge, sweep
+from strop.jobs.short import Lengths, LengthsQueue, SpecHandler, Trial, TrialQueue, purge, sweep
+from strop.jobs.states import Limits
 from strop.jobs.supervisor import Supervisor
-from strop.jobs.work import Limits
+from strop.jobs.task import Task
 from strop.store.datafolder import DataFolder
 from strop.store.db import Database
 from strop.store.tables import tasks
@@ -157,3 +158,28 @@ def test_the_process_of_a_cancelled_task_is_stopped(database: Database, folder: 
         thread.join(60)
     assert len(errors) == 1
     assert known(database) == []
+
+
+class Doubling:
+    """A kind of its own, as whoever adds one would write it."""
+
+    def __init__(self, tools: Tools) -> None:
+        self.launcher = LocalLauncher(process("result = {'twice': 2 * spec['a']}"))
+        self._tools = tools
+
+    def open(self, task: Task) -> SpecHandler:
+        return SpecHandler(self._tools, task, time_limit_s=60)
+
+
+class DoublingQueue(LengthsQueue):
+    kind = "doubling"
+
+
+def test_a_new_kind_is_one_class_and_a_command(database: Database, folder: DataFolder) -> None:
+    tools = Tools(database, folder, FixedSecrets(), NoIngester())
+    runner = Supervisor(tools, {"doubling": Doubling(tools)}, limits=QUICK)
+    runner.start()
+    try:
+        assert DoublingQueue(database, folder).run({"a": 4}) == {"twice": 8}
+    finally:
+        runner.close()

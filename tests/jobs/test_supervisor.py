@@ -21,9 +21,9 @@ from strop.config import dump_config
 from strop.jobs.checking import CHECK
 from strop.jobs.job import Job, JobQueue, NewJob
 from strop.jobs.launcher import LocalLauncher, Process
+from strop.jobs.states import Limits
 from strop.jobs.supervisor import Supervisor
 from strop.jobs.task import TaskStatus
-from strop.jobs.work import Limits
 from strop.store.datafolder import DataFolder
 from strop.store.db import Database, open_database
 from strop.store.rundir import RunDir
@@ -296,7 +296,7 @@ def test_a_process_stopped_from_outside_pauses_its_job(server: Server) -> None:
     os.kill(running.pid, signal.SIGTERM)
     paused = server.finish(runner, job)
     assert paused.status is TaskStatus.PAUSED
-    assert "asked to stop from outside" in (paused.reason or "")
+    assert "received SIGTERM from outside" in (paused.reason or "")
 
 
 # Trouble

@@ -72,7 +72,7 @@ def test_a_function_that_comes_as_text_is_refused_with_its_line(tmp_path: Path) 
 def test_a_file_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     config = returning(tmp_path, "return 1")
     (tmp_path / "reward.py").unlink()
-    assert load_error(RewardPool(config)) == f"reward 'score': {tmp_path}/reward.py: there is no such file"
+    assert load_error(RewardPool(config)) == f"reward 'score': {tmp_path}/reward.py: file not found"
 
 
 @pytest.mark.parametrize("source", ["reward.py", "reward.txt:grade", "grade", ""])

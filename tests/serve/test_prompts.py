@@ -60,7 +60,7 @@ def test_a_prompt_can_end_before_the_answer_is_opened(tokenizer: PreTrainedToken
 
 @pytest.mark.parametrize(
     ("prompt", "says"),
-    [("", "no tokens"), ((5, 100_000), "100000 is no token id of tiny"), ((-1,), "-1 is no token id")],
+    [("", "no tokens"), ((5, 100_000), "100000 is not a token id of tiny"), ((-1,), "-1 is not a token id")],
 )
 def test_text_and_ids_that_make_no_prompt_are_refused(
     tokenizer: PreTrainedTokenizerBase, prompt: str | tuple[int, ...], says: str
@@ -85,5 +85,5 @@ def test_tools_that_the_template_drops_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", ["chat_template", "tools", "tokenize", "continue_final_message", "messages"])
 def test_arguments_of_the_rendering_call_are_no_options(tokenizer: PreTrainedTokenizerBase, option: str) -> None:
-    with pytest.raises(InvalidRequest, match=f"{option} is no option"):
+    with pytest.raises(InvalidRequest, match=f"{option} is not an option"):
         rendered(tokenizer, {"role": "user", "content": "x"}, template={option: "x"})

@@ -160,7 +160,7 @@ def test_what_is_wrong_is_said_at_its_field(page: Page, server: ServerProcess) -
     page.goto(f"{server.url}/evaluate")
     start = page.get_by_role("button", name="Start")
     start.click()
-    expect(page.get_by_text("say which model is asked")).to_be_visible()
+    expect(page.get_by_text("choose a model")).to_be_visible()
     page.get_by_label("Model, checkpoint or deployment").fill("no-such-model")
     start.click()
     expect(page.get_by_text("choose the rows that it answers")).to_be_visible()

@@ -8,23 +8,28 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from served import services
 from strop.api.auth import COOKIE
-from strop.store.db import open_database
+from strop.services.container import Services
 from strop.store.keys import KeyStore
 from strop.web.login import add_login
 
 
 @pytest.fixture
-def keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeyStore]:
-    database = open_database(None, tmp_path_factory.mktemp("data"))
-    yield KeyStore(database)
-    database.close()
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+    with services(tmp_path_factory.mktemp("server") / "data") as server:
+        yield server
 
 
 @pytest.fixture
-def client(keys: KeyStore) -> TestClient:
+def keys(server: Services) -> KeyStore:
+    return server.keys
+
+
+@pytest.fixture
+def client(server: Services) -> TestClient:
     app = FastAPI()
-    add_login(app, keys)
+    add_login(app, server)
     return TestClient(app, base_url="https://strop.example", follow_redirects=False)
 
 

@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 
 from served import services
-from strop.api.strop.rewards import NewReward, create_reward
 from strop.rewards.presets.index import presets
-from strop.web.faults import faults
-from strop.web.presets import content, reward_name
+from strop.services import rewards
+from strop.services.field_errors import faults
+from strop.services.reward_names import reward_name
+from strop.services.rewards import NewReward
+from strop.web.presets import content
 from strop.web.reward_test import split_answers
 
 
@@ -16,7 +18,7 @@ def test_everything_to_start_from_is_a_reward(tmp_path: Path) -> None:
     with services(tmp_path / "data") as server:
         for preset in presets().values():
             body = NewReward(name=preset.title, **content(preset.kind, preset.source), env=[])
-            assert create_reward(body, server).kind == preset.kind
+            assert rewards.create.blocking(server, body).kind == preset.kind
 
 
 def test_there_is_one_for_each_sample_and_each_form() -> None:

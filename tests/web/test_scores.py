@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from strop.api.strop.trials import AnswerObject, FailureObject, TriedRow
+from strop.services.reward_tests import AnswerObject, FailureObject, TriedRow
 from strop.web.scores import Scores, advice
 
 

@@ -47,7 +47,7 @@ def test_a_provider_is_added_checked_and_deleted(settings: Page) -> None:
     with ChatEndpoint(lambda _: lists("large", "small")) as endpoint:
         _add_provider(page, "one", endpoint.url, "PROVIDER_KEY")
         row = page.get_by_role("row", name="one", exact=False)
-        expect(row).to_contain_text("not asked")
+        expect(row).to_contain_text("not checked")
         row.get_by_role("button", name="Check one").click()
         expect(row).to_contain_text("2: large, small")
     assert [asked.key for asked in endpoint.asked] == ["Bearer rosebud"]
@@ -77,7 +77,7 @@ def test_an_evaluation_offers_the_models_of_a_provider(page: Page, server: Serve
         page.get_by_text("Use a model behind").click()
         page.get_by_label("Provider").click()
         page.get_by_role("option", name="two").click()
-        expect(page.get_by_text("It offers 2 models")).to_be_visible()
+        expect(page.get_by_text("2 models available")).to_be_visible()
     assert violations(page) == []
 
 

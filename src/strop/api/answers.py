@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from fastapi import Depends, Path, Query
-from pydantic import BaseModel, ConfigDict
 from starlette.requests import Request
 from starlette.responses import Response
 
+from strop.services.objects import Answer, Deleted
 from strop.types import Json
+
+__all__ = ["NOT_MODIFIED", "Answer", "Cached", "Deleted", "FirstStep", "LastStep", "RunId"]
 
 MAX_INT = 2**31 - 1
 """Largest number of a step, line or sample."""
@@ -20,20 +22,6 @@ MAX_INT = 2**31 - 1
 _NO_CONTENT = {"description": "Nothing has changed since the answer with this ETag."}
 NOT_MODIFIED: dict[int | str, dict[str, Any]] = {304: _NO_CONTENT}
 """For `responses` of routes that a client polls."""
-
-
-class Answer(BaseModel):
-    """An object of an answer. The text under each field describes it in the OpenAPI document too."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
-
-
-class Deleted(Answer):
-    """What was deleted."""
-
-    object: str
-    id: str
-    deleted: Literal[True] = True
 
 
 class Conditional:

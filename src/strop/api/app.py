@@ -17,7 +17,6 @@ from strop.api.guard import Guard
 from strop.api.metrics import Metrics
 from strop.api.openai import chat, files, graders, jobs, models
 from strop.api.payload import Payload
-from strop.api.services import Services
 from strop.api.strop import (
     checkpoints,
     datasets,
@@ -34,6 +33,7 @@ from strop.api.strop import (
     system,
 )
 from strop.api.strop import jobs as own_jobs
+from strop.services.container import Services
 
 OPENAI = (files, jobs, graders, models, chat)
 STROP = (

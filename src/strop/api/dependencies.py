@@ -7,7 +7,7 @@ from typing import Annotated, cast
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
-from strop.api.services import Services
+from strop.services.container import Services
 
 
 def _services(connection: HTTPConnection) -> Services:

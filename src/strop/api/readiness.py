@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import Future
 
-from strop.api.deployments import Deployment, Deployments
+from strop.services.deployments import Deployment, Deployments
 
 
 class Readiness:

@@ -111,7 +111,7 @@ def invalid_body(faults: Sequence[Any]) -> dict[str, Json]:
     """The body of an answer to a request that pydantic refuses, with its first fault; the status is 400."""
     fault = faults[0]
     if fault["type"] == "json_invalid":
-        message = f"the body is no valid JSON: {fault.get('ctx', {}).get('error', 'it cannot be parsed')}"
+        message = f"the body is not valid JSON: {fault.get('ctx', {}).get('error', 'it cannot be parsed')}"
         return error_body(400, message, "invalid_json")
     unknown = (fault["ctx"]["key"],) if fault["type"] == "unknown_key" else ()  # see http.bodies
     param = param_of((*fault["loc"], *unknown))

@@ -29,15 +29,15 @@ def classify_exit(run: Mapping[str, Json], ended: Exit) -> Outcome:
     if state == RunState.FAILED:
         return _failed(run)
     if asked == "pause":
-        saved = "" if state == RunState.PAUSED else "; it goes on from the newest checkpoint"
+        saved = "" if state == RunState.PAUSED else "; it resumes from the newest checkpoint"
         return Settled(TaskStatus.PAUSED, f"paused after step {run.get('step')} on request{saved}")
     if state == RunState.PAUSED and ended.paused_alone:
         return Restart(counted=False)
     if state == RunState.PAUSED:
-        reason = "its process was asked to stop from outside (SIGTERM); resume the job to go on"
+        reason = "its process received SIGTERM from outside; resume the job to continue"
         return Settled(TaskStatus.PAUSED, reason)
     if ended.free_bytes < LITTLE_SPACE:
-        reason = f"the disk is full: {ended.free_bytes / 2**20:.1f} MiB are free; make room, then resume the job"
+        reason = f"the disk is full: {ended.free_bytes / 2**20:.1f} MiB are free; free some space, then resume the job"
         return Settled(TaskStatus.PAUSED, reason, FailureCode.DISK_FULL)
     return _died(ended.code)
 
@@ -45,7 +45,7 @@ def classify_exit(run: Mapping[str, Json], ended: Exit) -> Outcome:
 def cannot_start(error: OSError) -> Outcome:
     """The outcome where no process could be started, or its folder not be made ready."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        reason = f"the disk is full: {error}; make room, then resume the job"
+        reason = f"the disk is full: {error}; free some space, then resume the job"
         return Settled(TaskStatus.PAUSED, reason, FailureCode.DISK_FULL)
     return Restart(f"no process could be started: {error}", FailureCode.UNEXPECTED)
 

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from strop.jobs.kind import Kind, Tools
 from strop.jobs.leases import LeaseLost, Leases, RequestChanged
 from strop.jobs.plan import next_tasks
+from strop.jobs.states import Limits
 from strop.jobs.task import Task, TaskStatus
-from strop.jobs.work import Limits, Seat, Work
+from strop.jobs.work import Seat, Work
 
 log = logging.getLogger(__name__)
 

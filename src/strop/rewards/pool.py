@@ -127,7 +127,7 @@ def read_code(config: RewardConfig) -> Code:
     try:
         return Code(str(path), function, importlib.util.decode_source(path.read_bytes()))
     except (OSError, SyntaxError, UnicodeDecodeError) as error:
-        reason = "there is no such file" if isinstance(error, FileNotFoundError) else str(error)
+        reason = "file not found" if isinstance(error, FileNotFoundError) else str(error)
         raise RewardError(f"reward {config.name!r}: {path}: {reason}", param="rewards.source") from None
 
 

@@ -39,7 +39,7 @@ def _message(message: Mapping[str, Json], where: str) -> Message:
             raise InvalidRequest(f"{where}.{key}: not supported; remove it", param=f"{where}.{key}")
     calls = message.get("tool_calls") or []
     if not isinstance(calls, list):
-        raise InvalidRequest(f"{where}.tool_calls is no list", param=f"{where}.tool_calls")
+        raise InvalidRequest(f"{where}.tool_calls is not a list", param=f"{where}.tool_calls")
     if calls and role != "assistant":
         raise InvalidRequest(f"{where}: only assistant messages have tool_calls", param=f"{where}.tool_calls")
     return Message(
@@ -81,9 +81,9 @@ def _optional(message: Mapping[str, Json], key: str, where: str) -> str | None:
 
 def _text(value: Json, where: str) -> str:
     if not isinstance(value, str):
-        raise InvalidRequest(f"{where} is no string", param=where)
+        raise InvalidRequest(f"{where} is not a string", param=where)
     if not _is_text(value):
-        raise InvalidRequest(f"{where} holds half a character (a lone surrogate); send valid Unicode", param=where)
+        raise InvalidRequest(f"{where} contains a lone surrogate; send valid Unicode", param=where)
     return value
 
 

@@ -27,13 +27,13 @@ def prompt_ids(request: GenerateRequest, tokenizer: PreTrainedTokenizerBase) -> 
     if not ids:
         raise InvalidRequest("prompt: no tokens; a completion needs at least one before it", param="prompt")
     if unknown := [number for number in ids if not 0 <= number < len(tokenizer)]:
-        raise InvalidRequest(f"prompt: {unknown[0]} is no token id of {request.model}", param="prompt")
+        raise InvalidRequest(f"prompt: {unknown[0]} is not a token id of {request.model}", param="prompt")
     return ids
 
 
 def _rendered(prompt: Conversation, model: str, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
     if reserved := sorted(_RESERVED & prompt.template.keys()):
-        message = f"chat_template_kwargs: {reserved[0]} is no option of a chat template"
+        message = f"chat_template_kwargs: {reserved[0]} is not an option of a chat template"
         raise InvalidRequest(message, param="chat_template_kwargs")
     options = (
         dict(prompt.template) if prompt.add_generation_prompt else {**prompt.template, "add_generation_prompt": False}

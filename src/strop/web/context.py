@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from nicegui import app, ui
 
-from strop.api.services import Services
+from strop.services.container import Services
 
 
 def provide(services: Services) -> None:

@@ -11,7 +11,7 @@ from nicegui.element import Element
 from nicegui.elements.mixins.validation_element import ValidationElement
 
 from strop.errors import InvalidRequest, StropError
-from strop.web.faults import faults
+from strop.services.field_errors import faults
 from strop.web.theme import button, tag, tag_text, text
 
 Changed = Callable[[Any], object]

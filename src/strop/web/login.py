@@ -6,13 +6,13 @@ from html import escape
 from urllib.parse import parse_qs
 
 from fastapi import FastAPI
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from strop.api.auth import COOKIE, LOGIN, RateLimit
 from strop.errors import RateLimited
-from strop.store.keys import KeyStore
+from strop.services import keys
+from strop.services.container import Services
 
 _TRIES_A_MINUTE = 20
 _DAYS_KEPT = 30
@@ -41,7 +41,7 @@ _FORM = """<!doctype html>
 """
 
 
-def add_login(app: FastAPI, keys: KeyStore) -> None:
+def add_login(app: FastAPI, services: Services) -> None:
     """Add the page, and what it sends the key to."""
     limit = RateLimit(_TRIES_A_MINUTE)
 
@@ -55,7 +55,7 @@ def add_login(app: FastAPI, keys: KeyStore) -> None:
             return _refused("Too many attempts. Wait a minute, then try again.", 429)
         body = (await request.body())[:_MOST_BYTES]
         text = parse_qs(body.decode("utf-8", "replace")).get("key", [""])[0].strip()
-        if await run_in_threadpool(keys.verify, text) is None:
+        if not await keys.knows(services, text):
             return _refused("This key is unknown or has been revoked.", 401)
         answer = RedirectResponse("/", 303)
         secure = request.url.scheme == "https"

@@ -9,7 +9,7 @@ from nicegui import app as pages
 from nicegui import ui
 from nicegui.storage import Storage
 
-from strop.api.services import Services
+from strop.services.container import Services
 from strop.web.context import provide
 from strop.web.login import add_login
 from strop.web.pages import (
@@ -52,7 +52,7 @@ def mount(app: FastAPI, services: Services, storage_secret: str) -> None:
     """Serve the pages at `/`, beside the API. `storage_secret` signs the cookie that keeps the theme."""
     provide(services)
     if not services.settings.loopback:
-        add_login(app, services.keys)
+        add_login(app, services)
     Storage.path = services.folder.path / "ui"
     pages.add_static_files("/ui/static", STATIC)
     ui.add_head_html(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from strop.rewards.presets.index import Preset, find_preset
-from strop.store.providers import Provider
+from strop.services.providers import Provider
 from strop.types import Json
 
 
@@ -40,9 +39,3 @@ def pretty(grader: Json) -> str:
 def content(kind: str, source: str) -> dict[str, Json]:
     """A source as the API takes it. ValueError for a grader that is no JSON."""
     return {"python": source} if kind == "python" else {"grader": json.loads(source)}
-
-
-def reward_name(title: str) -> str:
-    """What can be of a title in the name of a reward: `exact_match` for `Exact match`."""
-    name = re.sub(r"[^a-z0-9]+", "_", title.rpartition(": ")[2].lower()).strip("_")
-    return name if re.match("[a-z]", name) else "reward"

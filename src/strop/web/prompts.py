@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from nicegui import run, ui
+from nicegui import ui
 
-from strop.api.strop.checks import Check, CheckReport, PromptReport, check_dataset
 from strop.errors import StropError
+from strop.services.data_checks import Check, CheckReport, PromptReport, check_dataset
 from strop.types import Json
 from strop.web.context import services
 from strop.web.histogram import bars, draw_bars
@@ -31,14 +31,14 @@ class PromptCheck:
             text(" Counting the rows" + (f" and the tokens of their prompts for {model}…" if model else "…"))
         try:
             wanted = Check(model=model, max_prompt_tokens=limit, template=template or {})
-            report = await run.io_bound(check_dataset, dataset_id, wanted, services())
+            report = await check_dataset(services(), dataset_id, wanted)
         except StropError as error:
             if asked == self._asked:
                 self._box.clear()
                 with self._box:
                     tag_text("p", error.message, "s-error", 'role="alert"')
             return
-        if asked == self._asked and report is not None and not self._box.is_deleted:
+        if asked == self._asked and not self._box.is_deleted:
             self.report = report
             self._box.clear()
             with self._box:

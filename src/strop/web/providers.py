@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from nicegui import run, ui
+from collections.abc import Sequence
+
+from nicegui import ui
 from nicegui.element import Element
 
-from strop.api.outside import provided_models
-from strop.api.strop.providers import NewProvider, set_provider
 from strop.errors import StropError
-from strop.store.providers import Provider, ProviderStore
+from strop.services import providers, secrets
+from strop.services.providers import NewProvider, Provider
 from strop.web.context import services
 from strop.web.forms import Complaining, ask, choice_field, text_field
 from strop.web.theme import button, confirm, failed, tag, tag_text, text
@@ -39,10 +40,10 @@ class ProviderSection:
             self._box = tag("div")
             with tag("div", "s-row"):
                 button("Add provider", lambda: self._edit(None))
-        self._draw()
 
-    def _draw(self) -> None:
-        found = ProviderStore(services().database).list()
+    async def draw(self) -> None:
+        """Read the providers, and show them."""
+        found = await providers.list_all(services())
         self._box.clear()
         with self._box:
             if not found:
@@ -63,7 +64,7 @@ class ProviderSection:
             tag_text("td", provider.api_key_env or "none", "mono" if provider.api_key_env else "s-muted")
             answer = tag("td", "", 'aria-live="polite"')
             with answer:
-                text("not asked", "s-muted")
+                text("not checked", "s-muted")
             with tag("td"), tag("div", "s-row"):
                 button("Check", lambda: self._check(provider, answer)).props["aria-label"] = f"Check {provider.name}"
                 button("Change", lambda: self._edit(provider)).props["aria-label"] = f"Change {provider.name}"
@@ -74,7 +75,7 @@ class ProviderSection:
         with answer:
             text("checking…", "s-muted")
         try:
-            models = await provided_models(provider, services().secrets)
+            models = await providers.models(services(), provider)
         except StropError as error:
             answer.clear()
             with answer:
@@ -94,6 +95,8 @@ class ProviderSection:
             key = provider.api_key_env or ""
             values = {"name": provider.name, "base_url": provider.base_url, "api_key_env": key}
 
+        known = [secret.name for secret in await secrets.list_all(services())]
+
         def fields() -> dict[str, Complaining]:
             name = text_field("Name", values["name"], lambda given: values.update(name=given), placeholder="openai")
             name.set_enabled(provider is None)
@@ -105,7 +108,6 @@ class ProviderSection:
                 placeholder=ADDRESSES[0],
             )
             address.set_autocomplete(list(ADDRESSES))
-            known = [secret.name for secret in services().secrets.names()]
             options = {"": "none", **{one: one for one in dict.fromkeys([*known, values["api_key_env"]]) if one}}
             key = choice_field(
                 "Key",
@@ -118,8 +120,8 @@ class ProviderSection:
 
         async def save() -> None:
             body = NewProvider(base_url=values["base_url"], api_key_env=values["api_key_env"] or None)
-            await run.io_bound(set_provider, values["name"].strip(), body, services())
-            self._draw()
+            await providers.store(services(), values["name"].strip(), body)
+            await self.draw()
 
         await ask("New provider" if provider is None else f"Change {provider.name}", fields, "Save", save)
 
@@ -130,19 +132,19 @@ class ProviderSection:
         )
         if await confirm(question, consequence, "Delete"):
             try:
-                ProviderStore(services().database).delete(provider.name)
+                await providers.delete(services(), provider.name)
             except StropError as error:
                 failed(error.message)
-            self._draw()
+            await self.draw()
 
 
 class ProviderChoice:
     """A model elsewhere, in a form: at a provider, or at an address."""
 
-    def __init__(self, model: ui.input) -> None:
+    def __init__(self, model: ui.input, known: Sequence[Provider]) -> None:
         """`model` is the field of its name: the provider's models are offered there."""
         self._model = model
-        self._known = {found.name: found for found in ProviderStore(services().database).list()}
+        self._known = {found.name: found for found in known}
         names = {"": "none: a model of this server", **{name: name for name in self._known}, "/": "another address"}
         choice_field("Provider", names, "", self._choose, hint="An endpoint that serves the model.")
         self._chosen = ""
@@ -168,7 +170,7 @@ class ProviderChoice:
         if provider is None:
             return
         try:
-            models = await provided_models(provider, services().secrets)
+            models = await providers.models(services(), provider)
         except StropError as error:
             with self._said:
                 tag_text("span", error.message, "s-error", 'role="alert"')

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from nicegui import run, ui
+from nicegui import ui
 
-from strop.api.strop.datasets import list_rows
-from strop.api.strop.trials import TrialObject, TrialRequest, test_rewards
 from strop.errors import StropError
+from strop.services import datasets, reward_tests
+from strop.services.datasets import DatasetRow
+from strop.services.field_errors import faults
+from strop.services.reward_tests import TrialObject, TrialRequest
 from strop.types import Json
-from strop.web.catalogues import all_datasets
 from strop.web.context import services
-from strop.web.faults import faults
 from strop.web.forms import area_field, choice_field, number_field, radio
 from strop.web.rows import preview
 from strop.web.scores import draw_scores
@@ -40,7 +39,7 @@ class RewardTest:
 
     async def build(self) -> None:
         """Draw it."""
-        found = await run.io_bound(all_datasets, services()) or []
+        found = await datasets.list_all(services())
         if not found:
             with self._box, tag("p", "s-row s-muted"):
                 text("There is no data set to test with: ")
@@ -111,7 +110,7 @@ class RewardTest:
         if not self._pasted:
             return
         try:
-            row = await run.io_bound(self._row)
+            row = await self._row()
         except StropError as error:
             row, problem = None, error.message
         else:
@@ -125,18 +124,17 @@ class RewardTest:
                 if row.reference is not None:
                     tag_text("p", f"Reference: {row.reference}", "s-small s-muted")
 
-    def _row(self) -> Any:
+    async def _row(self) -> DatasetRow | None:
         """The row on the chosen line, as far as the first ones go; None where there is none."""
-        found = list_rows(self._dataset or "", services(), None, 200, "").data
+        found = (await datasets.list_rows(services(), self._dataset or "", limit=200)).data
         return next((row for row in found if row.line == self._line), None)
 
     async def _test(self) -> None:
         try:
-            body = await run.io_bound(self._request)
+            body = await self._request()
         except (StropError, ValueError) as error:
             self._refuse("\n".join(faults(error).values()))
             return
-        assert body is not None
         asked = self._running = object()
         self._results.clear()
         with self._results, tag("p", "s-row s-muted"):
@@ -144,9 +142,9 @@ class RewardTest:
             text(" Scoring in a separate process…")
         self._start.disable()
         self._stop.set_visibility(True)
-        result: TrialObject | StropError | None
+        result: TrialObject | StropError
         try:
-            result = await run.io_bound(test_rewards, body, services())
+            result = await reward_tests.run(services(), body)
         except StropError as error:
             result = error
         if asked is not self._running:
@@ -154,7 +152,7 @@ class RewardTest:
         self._end()
         if isinstance(result, StropError):
             self._refuse(result.message)
-        elif result is not None:
+        else:
             with self._results:
                 if not self._pasted and result.summary.highest == 0:
                     doubt = (
@@ -164,12 +162,12 @@ class RewardTest:
                     tag_text("p", doubt, "s-error")
                 draw_scores(result.data)
 
-    def _request(self) -> TrialRequest:
+    async def _request(self) -> TrialRequest:
         rewards = [self._option()]
         if not self._pasted:
             limit = self._rows or ROWS
             return TrialRequest.model_validate({"rewards": rewards, "dataset_id": self._dataset, "limit": limit})
-        row = self._row()
+        row = await self._row()
         answers = split_answers(self._answers)
         return TrialRequest.model_validate(
             {"rewards": rewards, "rows": [row.fields] if row else [], "answers": [answers]}

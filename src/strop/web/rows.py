@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from nicegui import run, ui
+from nicegui import ui
 
-from strop.api.strop.datasets import RowList, RowObject, list_rows
 from strop.errors import StropError
+from strop.services import datasets
+from strop.services.datasets import DatasetRow, DatasetRows
 from strop.types import Json
 from strop.web.context import services
 from strop.web.theme import button, tag, tag_text, text
@@ -41,12 +42,12 @@ class RowPages:
     async def load(self) -> None:
         """Read the page, and show it."""
         asked = (self._cursor, self._search)
-        found: RowList | StropError | None
+        found: DatasetRows | StropError
         try:
-            found = await run.io_bound(list_rows, self._dataset_id, services(), self._cursor, self._limit, self._search)
+            found = await datasets.list_rows(services(), self._dataset_id, self._cursor, self._limit, self._search)
         except StropError as error:
             found = error
-        if found is None or asked != (self._cursor, self._search) or self._box.is_deleted:
+        if asked != (self._cursor, self._search) or self._box.is_deleted:
             return
         self._box.clear()
         with self._box:
@@ -55,7 +56,7 @@ class RowPages:
             else:
                 self._draw(found)
 
-    def _draw(self, found: RowList) -> None:
+    def _draw(self, found: DatasetRows) -> None:
         if not found.data:
             tag_text("p", "No rows match your search." if self._search else "No rows yet.", "s-empty")
         else:
@@ -71,7 +72,7 @@ class RowPages:
                 self._turn("Previous", bool(self._before), self._back)
                 self._turn("Next", found.has_more, lambda: self._on(found.next))
 
-    def _row(self, row: RowObject) -> None:
+    def _row(self, row: DatasetRow) -> None:
         with tag("tr"):
             tag_text("td", str(row.line), "s-number mono s-top-aligned")
             with tag("td", "s-top-aligned"), tag("details", "s-row-whole"):

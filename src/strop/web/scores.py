@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from strop.api.strop.trials import AnswerObject, TriedRow
+from strop.services.reward_tests import AnswerObject, TriedRow
 from strop.web.histogram import bars, draw_bars
 from strop.web.rows import preview, shown
 from strop.web.theme import tag, tag_text, text

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from nicegui import run, ui
+from nicegui import ui
 
+from strop.services import secrets
 from strop.web.context import services
 from strop.web.forms import Complaining, ask, choice_field, text_field
 from strop.web.theme import button, tag
@@ -15,21 +16,26 @@ class SecretsField:
     """Names of secrets, to be chosen from those that the server has."""
 
     def __init__(self, chosen: Sequence[str], on_change: Callable[[list[str]], object]) -> None:
-        self._on_change = on_change
+        self._chosen, self._on_change = chosen, on_change
+
+    async def build(self) -> None:
+        """Draw it."""
+        chosen = self._chosen
+        known = await self._known(chosen)
         with tag("div", "s-fields"), tag("div", "s-row s-top-row"):
             with tag("div", "s-grow"):
                 self._field: ui.select = choice_field(
                     "Secrets",
-                    self._known(chosen),
+                    known,
                     list(chosen),
-                    lambda names: on_change(list(names)),
+                    lambda names: self._on_change(list(names)),
                     hint="Environment variables passed to the reward.",
                     several=True,
                 )
             button("New", self._ask).props["aria-label"] = "New secret"
 
-    def _known(self, chosen: Sequence[str]) -> list[str]:
-        return list(dict.fromkeys([*(secret.name for secret in services().secrets.names()), *chosen]))
+    async def _known(self, chosen: Sequence[str]) -> list[str]:
+        return list(dict.fromkeys([*(secret.name for secret in await secrets.list_all(services())), *chosen]))
 
     async def _ask(self) -> None:
         values = {"name": "", "value": ""}
@@ -43,8 +49,8 @@ class SecretsField:
             return {"name": name, "value": value}
 
         async def save() -> None:
-            await run.io_bound(services().secrets.set, values["name"], values["value"])
+            await secrets.store(services(), values["name"], values["value"])
             chosen = list(dict.fromkeys([*(self._field.value or ()), values["name"]]))
-            self._field.set_options({name: name for name in self._known(chosen)}, value=chosen)
+            self._field.set_options({name: name for name in await self._known(chosen)}, value=chosen)
 
         await ask("New secret", fields, "Save", save)

@@ -37,6 +37,7 @@ from strop.train.schedule import peak_rate
 from strop.types import Recorder
 from strop.worker.checkpoints import SaveError, TrainingCheckpoints, checkpoint_store
 from strop.worker.data import RunData, load_data
+from strop.worker.heartbeat import BeatingCompleter
 from strop.worker.targets import player_of
 from strop.worker.trackers import open_trackers
 
@@ -78,7 +79,7 @@ async def _train(run: RunDir, should_stop: Callable[[], bool]) -> Ending:
         if checkpoint:
             checkpoints.restore(checkpoint)
         sampler = LocalSampler(Engine(policy, config.sampling.max_concurrent))
-        player = player_of(config, LocalCompleter(policy, chat, sampler))
+        player = player_of(config, BeatingCompleter(LocalCompleter(policy, chat, sampler), run.path))
         with ExitStack() as stack:
             trainer = Trainer(
                 config=config,

@@ -12,7 +12,7 @@ import pytest
 from openai import OpenAI
 
 from served import connected, services
-from strop.api.services import Services
+from strop.services.container import Services
 
 ROWS = b'{"messages": [{"role": "user", "content": "one"}], "answer": 1}\n{"prompt": "two"}\n'
 

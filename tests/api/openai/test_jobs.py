@@ -19,8 +19,8 @@ from openai.types.fine_tuning.jobs import FineTuningJobCheckpoint
 
 from job_requests import GRADER, become, create, fake_model, method, train, upload
 from served import connected, services
-from strop.api.services import Services
 from strop.jobs.task import NewEvent, TaskStatus
+from strop.services.container import Services
 
 
 @pytest.fixture(scope="module")

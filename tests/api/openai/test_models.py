@@ -15,8 +15,8 @@ from openai.types import Model
 from fake_deployments import FakeDeployments
 from job_requests import become, create, fake_model, train
 from served import connected, services
-from strop.api.services import Services
 from strop.jobs.task import TaskStatus
+from strop.services.container import Services
 
 
 @pytest.fixture

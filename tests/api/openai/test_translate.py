@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from strop.api.openai.requests import JobRequest
-from strop.api.openai.reward_tables import RewardSource, grader_name
-from strop.api.openai.translate import DataFile, Order, StartModel, translate, usual_interval
 from strop.errors import InvalidRequest
+from strop.services.job_order import DataFile, Order, StartModel, translate, usual_interval
+from strop.services.job_request import JobRequest
+from strop.services.reward_tables import RewardSource, grader_name
 
 STRING_CHECK = {
     "type": "string_check",

@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from served import services
 from strop.api.app import create_app
-from strop.api.services import Services
+from strop.services.container import Services
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from starlette.testclient import TestClient
 
 import stored_tasks
 from models import save_tiny_model
-from strop.api.services import Services
 from strop.data.samples.sample_sets import SAMPLES
+from strop.services.container import Services
 
 
 def upload(services: Services, *rows: dict[str, Any], name: str = "rows.jsonl") -> str:

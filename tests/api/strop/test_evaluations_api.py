@@ -12,10 +12,10 @@ from train_cases import failed_group, group
 
 import stored_tasks
 from models import save_tiny_model
-from strop.api.services import Services
 from strop.evals.report import report, row_result
 from strop.evals.run import measure
 from strop.evals.spec import read_spec
+from strop.services.container import Services
 from strop.store.evaluated import row_values, save_rows
 from strop.store.rollout_lines import group_lines
 from strop.store.tables import deployments

@@ -19,7 +19,7 @@ import stored_tasks
 from models import save_tiny_model
 from run_folders import new_run, play
 from served import served
-from strop.api.services import Services
+from strop.services.container import Services
 from strop.store.checkpoints import CheckpointStore
 from strop.store.rundir import RunDir, RunState
 from strop.store.tables import deployments

@@ -13,10 +13,10 @@ from openai import OpenAI
 
 from job_requests import GRADER, become, create, fake_model, method, train, upload
 from served import connected, services
-from strop.api.services import Services
-from strop.api.sources import find_trained
 from strop.errors import NotFound
 from strop.jobs.task import TaskStatus
+from strop.services.container import Services
+from strop.services.trained import find_trained
 from strop.store.tables import deployments
 
 

@@ -6,7 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from chat_endpoint import ChatEndpoint, fails, lists
-from strop.api.services import Services
+from strop.services.container import Services
 
 
 def test_a_provider_is_set_listed_and_forgotten(client: TestClient) -> None:

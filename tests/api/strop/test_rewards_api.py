@@ -10,8 +10,8 @@ import pytest
 from starlette.testclient import TestClient
 
 import stored_tasks
-from strop.api.services import Services
 from strop.rewards.presets.index import presets
+from strop.services.container import Services
 
 CODE = "def grade(sample, item):\n    return 1.0\n"
 GRADER = {

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 import stored_tasks
 from run_folders import new_run, old_line, play, record, rollout_line
-from strop.api.services import Services
+from strop.services.container import Services
 from strop.store.rollout_lines import TOKEN_KEYS
 from strop.store.rundir import RunDir, RunState
 

@@ -15,7 +15,7 @@ import pytest
 
 from run_folders import new_run, play
 from served import served
-from strop.api.services import Services
+from strop.services.container import Services
 from strop.store.rundir import RunDir, RunState
 
 Event = tuple[str, str | None, Any]

@@ -64,7 +64,7 @@ def test_formulas_have_their_usual_value(text: str, expected: float) -> None:
         ("a.b", "'.' at character 2 has no place in a formula"),
         ("a  % 2", "'%' at character 4 has no place in a formula"),
         ("a if b else c", "expected an operator or the end at character 3, found 'if'"),
-        ("pow(2, 3)", "there is no function 'pow'; there are min, max, abs, floor, ceil, exp, sqrt, log"),
+        ("pow(2, 3)", "unknown function 'pow'; there are min, max, abs, floor, ceil, exp, sqrt, log"),
         ("min(1)", "min takes two or more values, found 1"),
         ("sqrt(1, 2)", "sqrt takes one value, found 2"),
         ("sqrt()", "expected a number, a name or '(' at character 6, found ')'"),

@@ -91,7 +91,7 @@ def test_a_faulty_file_is_refused_with_its_name_and_the_place(tmp_path: Path, te
 
 def test_a_file_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     config = settings(source=str(tmp_path / "a:b" / "grader.json"))
-    with pytest.raises(RewardError, match=r"/a:b/grader\.json: there is no such file$"):
+    with pytest.raises(RewardError, match=r"/a:b/grader\.json: file not found$"):
         load_reward(config)
 
 

@@ -161,7 +161,7 @@ def test_a_second_try_may_do_better() -> None:
 
 def test_an_answer_that_was_cut_off_says_what_to_raise() -> None:
     failure = judged(says('{"steps": [', finish_reason="length")).failure
-    assert failure and "give it more max_completion_tokens" in failure.message
+    assert failure and "raise max_completion_tokens" in failure.message
 
 
 @pytest.mark.parametrize(

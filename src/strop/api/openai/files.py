@@ -12,8 +12,8 @@ from pydantic import BaseModel, Field
 
 from strop.api.dependencies import Provided
 from strop.api.paging import After, Page, page
-from strop.api.services import Settings
 from strop.errors import InvalidRequest
+from strop.services.container import Settings
 from strop.store import uploads
 from strop.store.uploads import MAX_FILES
 

@@ -12,14 +12,14 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from strop.api.dependencies import Provided
-from strop.api.openai.library import ServerLibrary
-from strop.api.openai.reward_tables import with_judge
-from strop.api.services import Services
 from strop.errors import InvalidRequest, Unavailable
 from strop.http.bodies import Body
 from strop.rewards.graders.grader import Grader
 from strop.rewards.graders.parse import parse_grader
 from strop.rewards.graders.result import run_grader
+from strop.services.container import Services
+from strop.services.reward_tables import with_judge
+from strop.services.server_library import ServerLibrary
 from strop.types import Json
 
 router = APIRouter(prefix="/fine_tuning/alpha/graders")

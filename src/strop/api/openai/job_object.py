@@ -9,21 +9,19 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 from sqlalchemy import Connection
 
-from strop.api.openai.requests import Hyperparameters
 from strop.api.openai.results import ResultFiles
-from strop.api.services import Services
-from strop.api.sources import checkpoint_name
 from strop.config import TrainConfig
 from strop.jobs.job import Job
 from strop.jobs.task import Event, TaskStatus
+from strop.services.container import Services
+from strop.services.job_request import Hyperparameters
+from strop.services.trained import checkpoint_name
 from strop.store import queries
 from strop.store.queries.progress import Progress as RunProgress
 from strop.store.queries.progress import progress, sampled_tokens
 from strop.types import Json
 
 ORGANIZATION = "org-strop"
-PRIVATE = "_"
-"""Begins the keys of `Job.request` that are not the client's."""
 
 
 class JobError(BaseModel):
@@ -226,11 +224,6 @@ def checkpoint_objects(connection: Connection, job: Job) -> list[CheckpointObjec
         )
         for found in reversed(queries.checkpoints(connection, job.run_id))
     ]
-
-
-def sent(job: Job) -> dict[str, Json]:
-    """The request that made a job, as the client sent it."""
-    return {key: value for key, value in job.request.items() if not key.startswith(PRIVATE)}
 
 
 def _seconds(moment: float | None) -> int | None:

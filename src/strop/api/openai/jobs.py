@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from strop.api.dependencies import Provided
-from strop.api.openai.creation import create_job
 from strop.api.openai.job_object import (
     CheckpointObject,
     EventObject,
@@ -22,12 +21,13 @@ from strop.api.openai.job_object import (
     event_object,
     job_object,
 )
-from strop.api.openai.requests import JobRequest
 from strop.api.paging import After, Limit, Page, page
 from strop.errors import NotFound
 from strop.http.sse import DONE, STREAMED, EventStream, message
 from strop.jobs.job import Job, JobQueue
 from strop.jobs.task import TaskStatus, event_seq
+from strop.services.job_creation import create_job
+from strop.services.job_request import JobRequest
 
 router = APIRouter(prefix="/fine_tuning/jobs")
 

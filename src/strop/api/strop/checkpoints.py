@@ -13,9 +13,10 @@ from starlette.responses import StreamingResponse
 from strop.api.answers import Answer, Deleted, RunId
 from strop.api.dependencies import Provided
 from strop.api.paging import After, Limit, Page, page
-from strop.api.services import Services
-from strop.api.strop.runfiles import BINARY, ZIP, attachment, tree, whole_file
+from strop.api.strop.runfiles import BINARY, ZIP, attachment, whole_file
 from strop.errors import Conflict, RunError
+from strop.services.container import Services
+from strop.services.run_files import tree
 from strop.store import queries
 from strop.store.archive import zip_files
 from strop.store.checkpoints import CheckpointStore, read_checkpoint

@@ -11,9 +11,9 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 
 from strop.api.dependencies import Provided
-from strop.api.deployments import Deployment
 from strop.api.paging import After, Limit, Page, page
 from strop.http.bodies import Body
+from strop.services.deployments import Deployment
 
 router = APIRouter(prefix="/deployments")
 

@@ -11,10 +11,10 @@ from fastapi import Path as PathParameter
 
 from strop.api.answers import MAX_INT, Answer
 from strop.api.dependencies import Provided
-from strop.api.rollout_objects import RolloutFields, SegmentObject, segment_objects
 from strop.api.strop.evaluations import EvaluationId
 from strop.errors import NotFound, RunError
 from strop.policy.installed import installed_folder
+from strop.services.rollout_objects import RolloutFields, SegmentObject, segment_objects
 from strop.store.evaldir import EvaluationDir
 from strop.store.queries.evaluations import evaluation_row
 from strop.store.rollout_lines import upgraded

@@ -14,16 +14,16 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 
 from strop.api.dependencies import Provided
-from strop.api.openai.creation import changed, create_job
-from strop.api.openai.job_object import JobObject, job_object, sent
+from strop.api.openai.job_object import JobObject, job_object
 from strop.api.openai.jobs import find_jobs
 from strop.api.paging import After, Limit, Page, page
-from strop.api.services import Services
-from strop.api.sources import find_trained
 from strop.errors import Conflict, InvalidRequest, NotFound
 from strop.http.bodies import Body
 from strop.jobs.job import Job
 from strop.jobs.task import TaskStatus
+from strop.services.container import Services
+from strop.services.job_creation import changed, create_job, sent
+from strop.services.trained import find_trained
 from strop.store.files import sync_folder
 from strop.store.tables import deployments
 

@@ -24,9 +24,9 @@ from starlette.concurrency import run_in_threadpool
 
 from strop.api.answers import MAX_INT, RunId
 from strop.api.dependencies import Provided
-from strop.api.services import Services
 from strop.errors import NotFound
 from strop.http.sse import STREAMED, EventStream
+from strop.services.container import Services
 from strop.store import queries
 from strop.store.queries.live import metrics_file, newest_step, stamp, status, steps_after
 from strop.store.queries.progress import progress

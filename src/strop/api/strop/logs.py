@@ -14,8 +14,8 @@ from starlette.concurrency import run_in_threadpool
 
 from strop.api.answers import Answer, RunId
 from strop.api.dependencies import Provided
-from strop.api.services import Services
 from strop.http.sse import STREAMED, EventStream
+from strop.services.container import Services
 from strop.store.logfile import Level, LogFile, LogFilter, LogPage
 from strop.store.rundir import RunDir
 

@@ -14,10 +14,10 @@ from sqlalchemy import Connection
 
 from strop.api.answers import Answer
 from strop.api.dependencies import Provided
-from strop.api.rollout_objects import RolloutFields, SegmentObject, segment_objects
-from strop.api.services import Services
 from strop.errors import RunError
 from strop.policy.installed import installed_folder
+from strop.services.container import Services
+from strop.services.rollout_objects import RolloutFields, SegmentObject, segment_objects
 from strop.store import queries
 from strop.store.rollout_lines import upgraded
 from strop.store.tables import runs

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Query
 from starlette.responses import StreamingResponse
 
-from strop.api.answers import Answer, RunId
+from strop.api.answers import RunId
 from strop.api.dependencies import Provided
-from strop.api.services import Services
 from strop.errors import NotFound
+from strop.services import run_files
+from strop.services.run_files import ALL_ROLLOUTS, FileList, tree
 from strop.store.archive import zip_files
-from strop.store.filetree import Entry, FileTree, chunks
+from strop.store.filetree import FileTree, chunks
 
 router = APIRouter()
-
-ALL_ROLLOUTS = "rollouts.jsonl"
-"""The files of all steps one after the other; it is put together while it is sent."""
 
 
 def download(kind: str) -> dict[int | str, dict[str, Any]]:
@@ -31,37 +29,10 @@ BINARY, ZIP = download("application/octet-stream"), download("application/zip")
 Folder = Annotated[str, Query(description="A folder inside; by default the folder of the run.")]
 
 
-class FileEntry(Answer):
-    """A file, or a folder with all that is in it."""
-
-    path: str
-    """From the folder of the run on."""
-    name: str
-    kind: Literal["file", "folder"]
-    bytes: int
-    files: int
-    """1 for a file."""
-    modified_at: int
-
-
-class FileList(Answer):
-    """What stands in a folder, folders first. Hidden files and links are left out."""
-
-    object: Literal["run.files"] = "run.files"
-    run_id: str
-    folder: str
-    data: list[FileEntry]
-
-
 @router.get("/runs/{run_id}/files")
-def list_files(run_id: RunId, services: Provided, folder: Folder = "") -> FileList:
+async def list_files(run_id: RunId, services: Provided, folder: Folder = "") -> FileList:
     """The files of a run, one folder at a time. `rollouts.jsonl` stands for all files of `rollouts`."""
-    entries = tree(services, run_id).entries(folder)
-    if not folder:
-        parts = [entry for entry in entries if entry.path == "rollouts" and entry.kind == "folder" and entry.files]
-        together = [Entry(ALL_ROLLOUTS, "file", part.bytes, 1, part.modified_at) for part in parts]
-        entries = [*entries, *(entry for entry in together if entry.path not in {known.path for known in entries})]
-    return FileList(run_id=run_id, folder=folder, data=[file_entry(entry) for entry in entries])
+    return await run_files.list_folder(services, run_id, folder)
 
 
 @router.get("/runs/{run_id}/archive", response_class=StreamingResponse, responses=ZIP)
@@ -86,17 +57,6 @@ def download_file(
             raise
     parts = files.files("rollouts")
     return attachment(_joined(files, [part.path for part in parts]), path)
-
-
-def tree(services: Services, run_id: str) -> FileTree:
-    """The files of a run. NotFound for an unknown run."""
-    return FileTree(services.ingester.folder(run_id))
-
-
-def file_entry(entry: Entry) -> FileEntry:
-    """An entry as lists show it."""
-    name = entry.path.rpartition("/")[2]
-    return FileEntry(**{**vars(entry), "name": name, "modified_at": int(entry.modified_at)})
 
 
 def whole_file(files: FileTree, path: str) -> StreamingResponse:

@@ -16,11 +16,11 @@ from starlette.responses import Response
 from strop.api.answers import NOT_MODIFIED, Answer, Cached, Deleted, RunId
 from strop.api.dependencies import Provided
 from strop.api.paging import After, Limit, Page, page
-from strop.api.services import Services
 from strop.api.strop import curves, explorer, findings, live, runfiles
 from strop.config import parse_config
 from strop.errors import Conflict, InvalidRequest
 from strop.http.bodies import Body
+from strop.services.container import Services
 from strop.store import queries
 from strop.store.datasets import ENDED
 from strop.store.queries.live import sparklines, stamp, stamps

@@ -10,7 +10,8 @@ from pydantic import BaseModel, Field, SecretStr
 from strop.api.dependencies import Provided
 from strop.api.paging import Page, page
 from strop.http.bodies import Body
-from strop.store import secrets
+from strop.services import secrets
+from strop.services.secrets import Secret
 
 router = APIRouter(prefix="/secrets")
 
@@ -19,22 +20,6 @@ class NewValue(Body):
     """The value of a secret."""
 
     value: SecretStr = Field(description="Stored encrypted, given to the processes that name it, shown never again.")
-
-
-class Secret(BaseModel):
-    """A secret, without its value."""
-
-    object: Literal["strop.secret"] = "strop.secret"
-    id: str = Field(description="Its name.")
-    name: str = Field(description="Of the environment variable.")
-    created_at: int
-    updated_at: int
-
-    @classmethod
-    def of(cls, secret: secrets.Secret) -> Secret:
-        return cls(
-            id=secret.name, name=secret.name, created_at=int(secret.created_at), updated_at=int(secret.updated_at)
-        )
 
 
 class DeletedSecret(BaseModel):
@@ -46,20 +31,20 @@ class DeletedSecret(BaseModel):
 
 
 @router.get("")
-def list_secrets(services: Provided) -> Page[Secret]:
+async def list_secrets(services: Provided) -> Page[Secret]:
     """Names of all secrets."""
-    found = [Secret.of(secret) for secret in services.secrets.names()]
+    found = await secrets.list_all(services)
     return page(found, len(found))
 
 
 @router.put("/{name}")
-def set_secret(name: str, body: NewValue, services: Provided) -> Secret:
+async def set_secret(name: str, body: NewValue, services: Provided) -> Secret:
     """Store a secret, or replace its value."""
-    return Secret.of(services.secrets.set(name, body.value.get_secret_value()))
+    return await secrets.store(services, name, body.value.get_secret_value())
 
 
 @router.delete("/{name}")
-def delete_secret(name: str, services: Provided) -> DeletedSecret:
+async def delete_secret(name: str, services: Provided) -> DeletedSecret:
     """Forget a secret. Processes that have it keep it until they end."""
-    services.secrets.delete(name)
+    await secrets.delete(services, name)
     return DeletedSecret(id=name)

@@ -150,7 +150,7 @@ class _Parser:
 
     def _call(self, name: str) -> None:
         if name not in FUNCTIONS:
-            raise FormulaError(f"there is no function {name!r}; there are {', '.join(FUNCTIONS)}")
+            raise FormulaError(f"unknown function {name!r}; there are {', '.join(FUNCTIONS)}")
         count = 1
         self._sum()
         while self._take(",") is not None:

@@ -101,7 +101,7 @@ def read_grader(path: Path, reward: str) -> Grader:
     try:
         return parse_grader(json.loads(path.read_bytes()))
     except FileNotFoundError:
-        why = "there is no such file"
+        why = "file not found"
     except OSError as error:
         why = error.strerror or str(error)
     except (ValueError, RecursionError) as error:

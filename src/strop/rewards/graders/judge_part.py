@@ -98,7 +98,7 @@ class JudgePart:
         except Unreadable as error:
             why = f"{self._judge.model}: its answer cannot be used: {error}"
             if choice.finish_reason == "length":
-                why += "; it was cut off, so give it more max_completion_tokens"
+                why += "; it was truncated, so raise max_completion_tokens"
             return Grade(failure=Failure("parse", why, choice.text[:LOG_CHARS]))
 
 

@@ -31,7 +31,7 @@ def load_wordnet() -> None:
     except LookupError:
         raise LookupError(NEEDS_WORDNET) from None
     except Exception as error:  # Whatever a damaged corpus makes of NLTK's reader.
-        why = f"NLTK's corpus wordnet cannot be read ({type(error).__name__}: {error}); install it anew"
+        why = f"NLTK's corpus wordnet cannot be read ({type(error).__name__}: {error}); reinstall it"
         raise LookupError(why) from None
 
 

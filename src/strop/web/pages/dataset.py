@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from nicegui import run, ui
+from nicegui import ui
 
-from strop.api.strop.datasets import (
-    DatasetChange,
-    DatasetObject,
-    SplitRequest,
-    change_dataset,
-    delete_dataset,
-    get_dataset,
-    split_dataset,
-)
 from strop.errors import StropError
+from strop.services import datasets, models
+from strop.services.datasets import DatasetChange, DatasetObject, SplitRequest
+from strop.services.numbers import size
 from strop.web.context import Address, services
 from strop.web.forms import ask, choice_field, complain, number_field, share_of, text_field
-from strop.web.models import model_names
-from strop.web.numbers import size
 from strop.web.prompts import PromptCheck
 from strop.web.rows import RowPages
 from strop.web.theme import button, confirm, failed, missing, page, since, tag, tag_text, text
@@ -31,11 +23,10 @@ USUAL_LIMIT = 512
 async def dataset_page(dataset_id: str) -> None:
     """One data set: its rows, what is wrong with them, and what can be done with it."""
     try:
-        dataset = await run.io_bound(get_dataset, dataset_id, services())
+        dataset = await datasets.get(services(), dataset_id)
     except StropError as error:
         missing("Datasets", f"{error.message}. It may have been deleted.")
         return
-    assert dataset is not None
     with page(dataset.name, "Datasets"):
         await _Dataset(dataset, Address.of_page()).build()
 
@@ -55,7 +46,7 @@ class _Dataset:
         with tag("section", "s-card", 'aria-labelledby="check"'):
             tag_text("h2", "Check", props='id="check"')
             with tag("div", "s-fields"):
-                names = model_names()
+                names = await models.servable_names(services())
                 model = self._address.values.get("model") or (names[0] if names else None)
                 options = dict.fromkeys([*names, *([model] if model else [])])
                 self._model = choice_field(
@@ -92,7 +83,7 @@ class _Dataset:
             complain(self._limit, "a whole number, at least 1")
             return
         complain(self._limit, "")
-        usual = next(iter(model_names()), None)
+        usual = next(iter(await models.servable_names(services())), None)
         view = {"limit": "" if limit in (None, USUAL_LIMIT) else int(limit), "model": self._model.value or ""}
         self._address.set({**view, "model": "" if view["model"] == usual else view["model"]})
         await self._prompts.look(self._dataset.id, self._model.value, None if limit is None else int(limit))
@@ -126,9 +117,7 @@ class _Dataset:
 
         async def save() -> None:
             change = DatasetChange(**values)
-            changed = await run.io_bound(change_dataset, self._dataset.id, change, services())
-            assert changed is not None
-            self._dataset = changed
+            self._dataset = await datasets.change(services(), self._dataset.id, change)
             self._draw_head()
 
         await ask("Rename", fields, "Save", save)
@@ -148,8 +137,7 @@ class _Dataset:
 
         async def part() -> None:
             wanted = SplitRequest(validation=share_of(values["validation"]), seed=values["seed"])
-            made = await run.io_bound(split_dataset, self._dataset.id, wanted, services())
-            assert made is not None
+            made = await datasets.split(services(), self._dataset.id, wanted)
             ui.navigate.to(f"/datasets/{made.train.id}")
 
         await ask("Split", fields, "Split", part)
@@ -162,7 +150,7 @@ class _Dataset:
         if not await confirm(question, consequence, "Delete"):
             return
         try:
-            await run.io_bound(delete_dataset, self._dataset.id, services(), True)
+            await datasets.delete(services(), self._dataset.id, file=True)
         except StropError as error:
             failed(error.message)
         else:

@@ -8,11 +8,11 @@ from urllib.parse import quote
 
 from nicegui import ui
 
-from strop.api.deployments import Deployment
 from strop.errors import StropError
+from strop.services import models
+from strop.services.deployments import Deployment
+from strop.services.numbers import size
 from strop.web.context import services
-from strop.web.models import model_names
-from strop.web.numbers import size
 from strop.web.theme import badge, button, confirm, failed, page, since, tag, tag_text, text
 
 REFRESH_S = 2.0
@@ -29,7 +29,7 @@ async def deployments_page() -> None:
         )
         box = tag("div", "s-column")
         board = Board(box)
-        _form(board)
+        _form(board, await models.servable_names(services()))
         await board.refresh()
         ui.timer(REFRESH_S, board.refresh)
 
@@ -83,14 +83,15 @@ class Board:
                 self._actions(deployment)
 
     def _actions(self, deployment: Deployment) -> None:
-        serving = services().deployments
         if deployment.state == "loaded":
-            self._act("Unload", lambda: serving.unload(deployment.id))
+            self._act("Unload", lambda: services().deployments.unload(deployment.id))
         elif deployment.state != "loading":
-            self._act("Load", lambda: serving.load(deployment.id))
+            self._act("Load", lambda: services().deployments.load(deployment.id))
         button("Chat", lambda: ui.navigate.to(f"/playground?model={quote(deployment.name)}"))
         button("curl", lambda: _show_command(deployment))
-        self._act("Delete", lambda: serving.delete(deployment.id), f"Delete the deployment {deployment.name}?")
+        self._act(
+            "Delete", lambda: services().deployments.delete(deployment.id), f"Delete the deployment {deployment.name}?"
+        )
 
     def _act(self, label: str, act: Callable[[], Awaitable[object]], question: str = "") -> None:
         async def pressed() -> None:
@@ -119,7 +120,7 @@ def _show_command(deployment: Deployment) -> None:
     dialog.open()
 
 
-def _form(board: Board) -> None:
+def _form(board: Board, names: list[str]) -> None:
     async def deploy() -> None:
         control.disable()
         try:
@@ -133,7 +134,7 @@ def _form(board: Board) -> None:
     with tag("section", "s-card", 'aria-label="Deploy a model"'):
         tag_text("h2", "Deploy a model")
         with tag("div", "s-row"):
-            source = ui.input("Model, checkpoint id or folder", autocomplete=model_names()).props("outlined dense")
+            source = ui.input("Model, checkpoint id or folder", autocomplete=names).props("outlined dense")
             source.classes("s-grow")
             name = ui.input("Name (optional)").props("outlined dense")
             control = button("Deploy", deploy, "primary")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from nicegui import ui
 
 from strop.errors import NotFound
-from strop.web.context import Address, services
+from strop.web.context import Address
 from strop.web.pages.tabs import checkpoints, files, metrics, overview, rollouts
 from strop.web.pages.tabs.header import Header
-from strop.web.pages.tabs.subject import Subject
+from strop.web.pages.tabs.subject import Build, Subject
 from strop.web.theme import missing, page, tag_text
 
 REFRESH_S = 2.0
@@ -23,7 +22,7 @@ class Tab:
     """A tab and what builds its content, once it is opened."""
 
     name: str
-    build: Callable[[Subject, Address], None]
+    build: Build
 
 
 TABS = (
@@ -37,20 +36,20 @@ TABS = (
 
 
 @ui.page("/experiments/{name}")
-def experiment_page(name: str) -> None:
+async def experiment_page(name: str) -> None:
     """A run and all that is known of it."""
     address = Address.of_page()
     try:
-        subject = Subject.find(services(), name)
+        subject = await Subject.find(name)
     except NotFound as error:
         missing("Jobs", f"{error.message}. It may have been deleted.")
         return
     with page(subject.name, "Jobs"):
         header = Header(subject)
-        if subject.run_id is None:
+        if not subject.run_id:
             _wait_for_run(subject, header)
             return
-        _tabs(subject, address)
+        await _tabs(subject, address)
         _follow(subject, header)
 
 
@@ -58,9 +57,9 @@ def _follow(subject: Subject, header: Header) -> None:
     """Keep the head of the page up to date. What was built for a run at rest is built anew once it goes on."""
     resting = not subject.active
 
-    def look() -> None:
+    async def look() -> None:
         nonlocal resting
-        header.refresh()
+        await header.refresh()
         if resting and subject.active:
             resting = False
             ui.navigate.reload()
@@ -72,15 +71,15 @@ def _wait_for_run(subject: Subject, header: Header) -> None:
     """A job that did not start yet has nothing to show but its place in the queue."""
     tag_text("p", "Charts appear here when training starts.", "s-empty")
 
-    def look() -> None:
-        header.refresh()
-        if subject.refresh().run_id is not None:
+    async def look() -> None:
+        await header.refresh()
+        if subject.run_id:
             ui.navigate.reload()
 
     ui.timer(REFRESH_S, look)
 
 
-def _tabs(subject: Subject, address: Address) -> None:
+async def _tabs(subject: Subject, address: Address) -> None:
     chosen = next((tab for tab in TABS if tab.name.lower() == address.values.get("tab")), TABS[0])
     built: set[str] = set()
     with ui.tabs().classes("w-full").props("align=left outside-arrows mobile-arrows inline-label no-caps") as bar:
@@ -91,17 +90,17 @@ def _tabs(subject: Subject, address: Address) -> None:
         for tab in TABS:
             panels[tab.name] = ui.tab_panel(tab.name)
 
-    def show(name: str) -> None:
+    async def show(name: str) -> None:
         tab = next(tab for tab in TABS if tab.name == name)
         if name not in built:
             built.add(name)
             with panels[name]:
-                tab.build(subject, address)
+                await tab.build(subject, address)
 
-    def changed(name: str) -> None:
-        show(name)
+    async def changed(name: str) -> None:
         address.set({"tab": name.lower() if name != TABS[0].name else ""})
+        await show(name)
 
-    show(chosen.name)
+    await show(chosen.name)
     bar.on_value_change(lambda event: changed(event.value))
     subject.open_tab = lambda name: bar.set_value(name)

@@ -12,8 +12,8 @@ from typing import Any
 from nicegui import ui
 
 from strop.jobs.task import TaskStatus
-from strop.store import queries
-from strop.store.rundir import RunState
+from strop.services import rollouts
+from strop.services.runs import RUN_STATES
 from strop.web.charts import OVERVIEW
 from strop.web.components import (
     Chart,
@@ -37,11 +37,12 @@ _DAY_S = 86_400
 
 
 @ui.page("/gallery")
-def gallery_page() -> None:
+async def gallery_page() -> None:
     """All pieces, one section each."""
     with page("Gallery"):
         tag_text("h1", "Gallery")
-        run_id, row, rollout = _newest()
+        found = await rollouts.newest(services())
+        run_id, row, rollout = (found.run_id, found.row, found.rollout_id) if found else (MISSING, "none", "ro_0")
         for title, build in (
             ("Buttons", _buttons),
             ("States", _states),
@@ -58,16 +59,6 @@ def gallery_page() -> None:
             ("Chat", _chats),
         ):
             _section(title, build)
-
-
-def _newest() -> tuple[str, str, str]:
-    """A run with a prompt and a rollout of it; names of nothing where there is none."""
-    with services().database.read() as connection:
-        for run in queries.runs(connection, limit=20):
-            found = queries.rollouts_page(connection, str(run["id"]), sort="-step", limit=1)
-            if found:
-                return str(run["id"]), str(found[0]["row"]), str(found[0]["id"])
-    return MISSING, "none", "ro_0"
 
 
 def _section(title: str, build: Callable[[], None]) -> None:
@@ -96,7 +87,7 @@ def _buttons() -> None:
 
 def _states() -> None:
     with tag("div", "s-row"):
-        for state in dict.fromkeys([*TaskStatus, *RunState, "loading", "loaded", "error", "best", "latest"]):
+        for state in dict.fromkeys([*TaskStatus, *RUN_STATES, "loading", "loaded", "error", "best", "latest"]):
             badge(str(state))
     for percent in (0, 1, 50, 100):
         bar = tag("div", "s-progress", f'role="progressbar" aria-label="{percent} %" aria-valuenow="{percent}"')

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from nicegui import run, ui
+from nicegui import ui
 
 from strop.errors import StropError
-from strop.store import queries
+from strop.services import jobs, runs
 from strop.web.charts import rollout_groups
 from strop.web.components import JobsBoard, MetricGrid
 from strop.web.context import Address, services
-from strop.web.example import start_example
 from strop.web.theme import button, failed, page, tag, tag_text, text
 
 
@@ -39,8 +38,7 @@ def jobs_page() -> None:
 async def _run_example(control: ui.button) -> None:
     control.disable()
     try:
-        job = await run.io_bound(start_example, services())
-        assert job is not None
+        job = await jobs.create_example(services())
     except StropError as error:
         control.enable()
         failed(error.message)
@@ -49,26 +47,23 @@ async def _run_example(control: ui.button) -> None:
 
 
 @ui.page("/compare")
-def compare_page() -> None:
+async def compare_page() -> None:
     """The curves of two to four runs over each other."""
     address = Address.of_page()
     wanted = ui.context.client.request.query_params.getlist("run")[:4]
     with page("Compare", "Jobs"):
         tag_text("h1", "Compare runs")
-        runs: list[dict[str, Any]] = []
-        with services().database.read() as connection:
-            for run_id in wanted:
-                try:
-                    found = queries.run(connection, run_id)
-                except StropError as error:
-                    tag_text("p", error.message, "s-error")
-                else:
-                    runs.append({"id": run_id, "name": found["name"]})
-            components = _components([queries.metric_names(connection, run["id"]) for run in runs])
-        if runs:
+        compared: list[dict[str, Any]] = []
+        for run_id in wanted:
+            try:
+                compared.append({"id": run_id, "name": await runs.name_of(services(), run_id)})
+            except StropError as error:
+                tag_text("p", error.message, "s-error")
+        components = await runs.reward_components(services(), [run["id"] for run in compared])
+        if compared:
             settings = ("smoothing", "first", "last", "scale")
             MetricGrid(
-                runs,
+                compared,
                 rollout_groups(components),
                 active=True,
                 initial=address.view(*settings),
@@ -76,8 +71,3 @@ def compare_page() -> None:
             )
         else:
             tag_text("p", "Select two to four runs in the list of jobs.", "s-empty")
-
-
-def _components(names: list[list[str]]) -> list[str]:
-    found = [name.removeprefix("reward/") for run in names for name in run if name.startswith("reward/")]
-    return list(dict.fromkeys(found))

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from nicegui import app, run, ui
+from nicegui import app, ui
 
-from strop.api.services import Services
-from strop.api.strop.rewards import get_reward
-from strop.errors import NotFound, StropError
-from strop.store.drafts import DraftStore
-from strop.web.catalogues import dataset_of_file
+from strop.errors import StropError
+from strop.services.drafts.book import Book
+from strop.services.drafts.prefill import prefilled
 from strop.web.context import Address, services
-from strop.web.presets import reward_name
 from strop.web.theme import button, failed, page, since, tag, tag_text, text
-from strop.web.wizard.book import Book
-from strop.web.wizard.draft import JobDraft, RewardPart, draft_of_job
 from strop.web.wizard.frame import Step, Wizard
 from strop.web.wizard.steps import dataset, model, review, reward, tools
 
@@ -51,9 +46,7 @@ async def _show(address: Address) -> None:
             _finished(job_id)
             return
     else:
-        found = await run.io_bound(_prefilled, address.values, services())
-        assert found is not None
-        draft = found
+        draft = await prefilled(services(), address.values)
         if any(address.values.get(name) for name in PREFILLED):
             draft_id = drafts.begin(draft)
             address.set({**dict.fromkeys(PREFILLED, ""), "draft": draft_id})
@@ -64,30 +57,9 @@ async def _show(address: Address) -> None:
 def book() -> Book:
     """The drafts of this server."""
     if not hasattr(app.state, "drafts"):
-        app.state.drafts = Book(DraftStore(services().database))
+        app.state.drafts = Book.of(services())
         app.on_shutdown(app.state.drafts.close)
     return app.state.drafts  # type: ignore[no-any-return]
-
-
-def _prefilled(values: dict[str, str], given: Services) -> JobDraft:
-    """A draft with what the address asks for."""
-    if clone := values.get("clone"):
-        return draft_of_job(given.jobs.get(clone), partial(_dataset_id, given), values.get("checkpoint"))
-    draft = JobDraft.fresh().model_copy(update={"train": values.get("dataset", "")})
-    if model_name := values.get("checkpoint"):
-        draft = draft.model_copy(update={"model": model_name})
-    if reward_id := values.get("reward"):
-        found = get_reward(reward_id, given)
-        part = RewardPart(name=reward_name(found.name), kind="stored", reward=found.id, version=found.latest)
-        draft = draft.model_copy(update={"rewards": (part,)})
-    return draft
-
-
-def _dataset_id(given: Services, file_id: str) -> str:
-    try:
-        return dataset_of_file(given, file_id).id
-    except NotFound:  # deleted since: the step says that rows are to be chosen
-        return ""
 
 
 def _finished(job_id: str) -> None:
@@ -101,14 +73,14 @@ def _finished(job_id: str) -> None:
 
 async def _unfinished(drafts: Book) -> None:
     """Saved drafts."""
-    found = await run.io_bound(DraftStore(services().database).list, SHOWN_DRAFTS)
+    found = await drafts.unfinished(SHOWN_DRAFTS)
     if not found:
         return
     with tag("details", "s-card", 'data-drafts="true"'):
         tag_text("summary", f"Continue a draft ({len(found)})")
         with tag("div", "s-table-wrap s-after-summary"), tag("table", "s-table"), tag("tbody"):
             for stored in found:
-                draft = JobDraft.model_validate(stored.content)
+                draft = stored.draft
                 with tag("tr") as row:
                     with tag("td"):
                         ui.link(draft.name or draft.model or "No model selected", f"/jobs/new?draft={stored.id}")

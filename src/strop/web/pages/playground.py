@@ -7,10 +7,9 @@ from typing import Any
 from nicegui import ui
 
 from strop.errors import StropError
-from strop.store import queries
+from strop.services import models, rollouts
 from strop.web.components import Chat
 from strop.web.context import Address, services
-from strop.web.models import chat_models
 from strop.web.theme import page, tag_text
 
 MOST_MODELS = 4
@@ -26,10 +25,10 @@ async def playground_page() -> None:
         messages: list[dict[str, Any]] = []
         if rollout := address.values.get("rollout"):
             try:
-                messages = _prompt(rollout)
+                messages = await rollouts.prompt_messages(services(), rollout)
             except StropError as error:
                 tag_text("p", error.message, "s-error")
-        names = await chat_models()
+        names = await models.chat_names(services())
         unknown = [name for name in wanted if name not in names]
         Chat(
             [*names, *unknown],
@@ -38,13 +37,6 @@ async def playground_page() -> None:
             _settings(address),
             on_changed=lambda state: _keep(address, state),
         )
-
-
-def _prompt(rollout: str) -> list[dict[str, Any]]:
-    service = services()
-    with service.database.read() as connection:
-        found = queries.whole_rollout(connection, service.folder.path, rollout)
-    return [{"role": turn["role"], "content": turn["content"]} for turn in found["prompt"]]
 
 
 def _settings(address: Address) -> dict[str, Any]:

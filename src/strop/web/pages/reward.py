@@ -4,25 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from nicegui import run, ui
+from nicegui import ui
 
-from strop.api.strop.rewards import (
-    NewVersion,
-    RewardChange,
-    RewardObject,
-    VersionObject,
-    add_version,
-    change_reward,
-    delete_reward,
-    diff_versions,
-    get_reward,
-    list_versions,
-)
 from strop.errors import StropError
+from strop.services import rewards
+from strop.services.field_errors import faults
+from strop.services.rewards import NewVersion, RewardChange, RewardObject, VersionObject
 from strop.types import Json
 from strop.web.context import Address, services
 from strop.web.editor import code_editor
-from strop.web.faults import faults
 from strop.web.forms import ask, choice_field, text_field
 from strop.web.presets import content, pretty
 from strop.web.reward_test import RewardTest
@@ -34,14 +24,13 @@ from strop.web.theme import button, confirm, failed, missing, page, since, tag, 
 async def reward_page(reward_id: str) -> None:
     """One reward: its code, its versions, and what it makes of answers."""
     try:
-        reward = await run.io_bound(get_reward, reward_id, services())
-        versions = await run.io_bound(list_versions, reward_id, services())
+        reward = await rewards.get(services(), reward_id)
+        versions = await rewards.versions(services(), reward_id)
     except StropError as error:
         missing("Rewards", f"{error.message}. It may have been deleted.")
         return
-    assert reward is not None and versions is not None
     with page(reward.name, "Rewards"):
-        await _Reward(reward, list(versions.data), Address.of_page()).build()
+        await _Reward(reward, versions, Address.of_page()).build()
 
 
 class _Reward:
@@ -61,7 +50,7 @@ class _Reward:
         self._head = tag("header", "s-row")
         self._draw_head()
         with tag("section", "s-card", 'aria-labelledby="code"'):
-            self._draw_editor()
+            await self._draw_editor()
         with tag("section", "s-card", 'aria-labelledby="test"'):
             tag_text("h2", "Test", props='id="test"')
             test = RewardTest(self._option)
@@ -80,7 +69,7 @@ class _Reward:
             button("Rename", self._rename)
             button("Delete", self._delete, "danger")
 
-    def _draw_editor(self) -> None:
+    async def _draw_editor(self) -> None:
         python = self._shown.kind == "python"
         old = "" if self._shown.version == self._reward.latest else " (not the newest)"
         tag_text("h2", f"Version {self._shown.version}{old}", props='id="code"')
@@ -95,7 +84,7 @@ class _Reward:
         code_editor("Reward code", self._source, "Python" if python else "JSON", self._changed)
         self._problem = tag("p", "s-error", 'role="alert"')
         self._problem.set_visibility(False)
-        SecretsField(self._env, self._chose)
+        await SecretsField(self._env, self._chose).build()
         with tag("div", "s-row"):
             self._save = button(f"Save as version {self._reward.latest + 1}", self._add_version, "primary")
             self._unsaved = text("Unsaved changes", "s-small s-warn")
@@ -119,7 +108,7 @@ class _Reward:
     async def _add_version(self) -> None:
         try:
             body = NewVersion(**content(self._shown.kind, self._source), env=self._env)
-            made = await run.io_bound(add_version, self._reward.id, body, services())
+            made = await rewards.add_version(services(), self._reward.id, body)
         except (StropError, ValueError) as error:
             self._complain("\n".join(faults(error).values()))
             return
@@ -174,11 +163,10 @@ class _Reward:
         if not against.isdecimal() or int(against) == self._shown.version:
             return
         try:
-            found = await run.io_bound(diff_versions, self._reward.id, self._shown.version, services(), int(against))
+            found = await rewards.diff(services(), self._reward.id, self._shown.version, int(against))
         except StropError as error:
             failed(error.message)
             return
-        assert found is not None
         self._diff.clear()
         with self._diff:
             if not found.diff:
@@ -200,9 +188,7 @@ class _Reward:
             return {"name": text_field("Name", values["name"], lambda value: values.update(name=value))}
 
         async def save() -> None:
-            changed = await run.io_bound(change_reward, self._reward.id, RewardChange(**values), services())
-            assert changed is not None
-            self._reward = changed
+            self._reward = await rewards.rename(services(), self._reward.id, RewardChange(**values))
             self._draw_head()
 
         await ask("Rename", fields, "Save", save)
@@ -212,7 +198,7 @@ class _Reward:
         if not await confirm(f"Delete {self._reward.name}?", consequence, "Delete"):
             return
         try:
-            await run.io_bound(delete_reward, self._reward.id, services())
+            await rewards.delete(services(), self._reward.id)
         except StropError as error:
             failed(error.message)
         else:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from nicegui import run, ui
+from nicegui import ui
 
-from strop.api.strop.rewards import NewReward, RewardObject, create_reward, list_rewards
 from strop.errors import StropError
 from strop.rewards.presets.index import Preset, presets
-from strop.web.catalogues import named_freely
+from strop.services import rewards
+from strop.services.rewards import NewReward, RewardObject
 from strop.web.context import Address, services
 from strop.web.presets import content
 from strop.web.theme import button, failed, page, since, tag, tag_text, text
@@ -39,17 +39,13 @@ async def rewards_page() -> None:
 def _card(preset: Preset) -> None:
     async def make() -> None:
         control.disable()
-
-        def named(name: str) -> RewardObject:
-            return create_reward(NewReward(name=name, **content(preset.kind, preset.source)), services())
-
+        new = NewReward(name=preset.title.rpartition(": ")[2], **content(preset.kind, preset.source))
         try:
-            made = await run.io_bound(named_freely, preset.title.rpartition(": ")[2], named)
+            made = await rewards.create_named_freely(services(), new)
         except StropError as error:
             control.enable()
             failed(error.message)
         else:
-            assert made is not None
             ui.navigate.to(f"/rewards/{made.id}")
 
     with tag("section", "s-card"):
@@ -76,8 +72,8 @@ class Listing:
 
     async def load(self, after: str | None = None) -> None:
         """Read rewards, and show them."""
-        found = await run.io_bound(list_rewards, services(), after, PAGE, self._search)
-        if found is None or self._box.is_deleted:
+        found = await rewards.list_page(services(), after, PAGE, self._search)
+        if self._box.is_deleted:
             return
         self._found = [*(self._found if after else []), *found.data]
         self._box.clear()

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 
-from nicegui import run, ui
+from nicegui import ui
 
 from strop import __version__
-from strop.api.machine import devices, versions
 from strop.errors import StropError
-from strop.store.keys import Key
-from strop.store.secrets import Secret
+from strop.services import keys, secrets, system
+from strop.services.keys import Key
+from strop.services.numbers import size
+from strop.services.secrets import Secret
 from strop.web.context import services
 from strop.web.forms import radio
-from strop.web.numbers import size
 from strop.web.providers import ProviderSection
 from strop.web.theme import (
     THEMES,
@@ -30,6 +31,8 @@ from strop.web.theme import (
     text,
 )
 
+Draw = Callable[[], Awaitable[None]]
+
 
 @ui.page("/settings")
 async def settings_page() -> None:
@@ -37,9 +40,9 @@ async def settings_page() -> None:
     with page("Settings", "Settings"):
         tag_text("h1", "Settings")
         _appearance()
-        ProviderSection()
-        _secrets()
-        _keys()
+        await ProviderSection().draw()
+        await _secrets()
+        await _keys()
         await _system()
 
 
@@ -56,7 +59,7 @@ def _set_theme(name: str) -> None:
     ui.navigate.reload()
 
 
-def _secrets() -> None:
+async def _secrets() -> None:
     with tag("section", "s-card", 'aria-labelledby="secrets"'):
         tag_text("h2", "Secrets", props='id="secrets"')
         text(
@@ -66,29 +69,30 @@ def _secrets() -> None:
         )
         box = tag("div")
 
-        def draw() -> None:
+        async def draw() -> None:
+            found = await secrets.list_all(services())
             box.clear()
             with box:
-                _secret_table(services().secrets.names(), draw)
+                _secret_table(found, draw)
 
-        draw()
+        await draw()
         with tag("div", "s-row"):
             name = ui.input("Name, such as OPENAI_API_KEY").props("outlined dense").classes("s-grow")
             value = ui.input("Value", password=True).props('outlined dense autocomplete="off"').classes("s-grow")
 
             async def save() -> None:
                 try:
-                    await run.io_bound(services().secrets.set, name.value or "", value.value or "")
+                    await secrets.store(services(), name.value or "", value.value or "")
                 except StropError as error:
                     failed(error.message)
                     return
                 name.value = value.value = ""
-                draw()
+                await draw()
 
             button("Save", save, "primary")
 
 
-def _secret_table(found: list[Secret], draw: object) -> None:
+def _secret_table(found: list[Secret], draw: Draw) -> None:
     if not found:
         tag_text("p", "No secrets yet.", "s-muted")
         return
@@ -102,17 +106,16 @@ def _secret_table(found: list[Secret], draw: object) -> None:
                     button("Delete", lambda secret=secret: _delete_secret(secret, draw))
 
 
-async def _delete_secret(secret: Secret, draw: object) -> None:
+async def _delete_secret(secret: Secret, draw: Draw) -> None:
     if await confirm(f"Delete {secret.name}?", "Jobs whose rewards use it will fail.", "Delete"):
         try:
-            services().secrets.delete(secret.name)
+            await secrets.delete(services(), secret.name)
         except StropError as error:
             failed(error.message)
-        assert callable(draw)
-        draw()
+        await draw()
 
 
-def _keys() -> None:
+async def _keys() -> None:
     with tag("section", "s-card", 'aria-labelledby="keys"'):
         tag_text("h2", "API keys", props='id="keys"')
         local = services().settings.loopback
@@ -124,24 +127,25 @@ def _keys() -> None:
         )
         box = tag("div")
 
-        def draw() -> None:
+        async def draw() -> None:
+            found = await keys.list_all(services())
             box.clear()
             with box:
-                _key_table(services().keys.list(), draw)
+                _key_table(found, draw)
 
-        draw()
+        await draw()
         with tag("div", "s-row"):
             name = ui.input("Key name").props("outlined dense").classes("s-grow")
 
             async def create() -> None:
                 try:
-                    _, shown = services().keys.create(name.value or "")
+                    made = await keys.create(services(), name.value or "")
                 except StropError as error:
                     failed(error.message)
                     return
                 name.value = ""
-                draw()
-                _show_key(shown)
+                await draw()
+                _show_key(made.key)
 
             button("Create", create, "primary")
 
@@ -158,7 +162,7 @@ def _show_key(shown: str) -> None:
     dialog.open()
 
 
-def _key_table(found: list[Key], draw: object) -> None:
+def _key_table(found: list[Key], draw: Draw) -> None:
     alive = [key for key in found if key.revoked_at is None]
     if not alive:
         tag_text("p", "No API keys yet.", "s-muted")
@@ -180,22 +184,21 @@ def _key_table(found: list[Key], draw: object) -> None:
                         button("Revoke", lambda key=key: _revoke(key, draw))
 
 
-async def _revoke(key: Key, draw: object) -> None:
+async def _revoke(key: Key, draw: Draw) -> None:
     if await confirm(f"Revoke {key.name}?", "Clients that use this key lose access immediately.", "Revoke"):
         try:
-            services().keys.revoke(key.id)
+            await keys.revoke(services(), key.id)
         except StropError as error:
             failed(error.message)
-        assert callable(draw)
-        draw()
+        await draw()
 
 
 async def _system() -> None:
-    found = await run.io_bound(devices)
+    found = await system.get(services())
     with tag("section", "s-card", 'aria-labelledby="system"'):
         tag_text("h2", "System", props='id="system"')
-        pairs = [("strop", __version__), ("Data folder", str(services().folder.path))]
-        for device in found or []:
+        pairs = [("strop", __version__), ("Data folder", found.data_folder)]
+        for device in found.devices:
             memory = f"{size(device.memory_used_bytes)} of {size(device.memory_bytes)} used"
             pairs.append((device.id, f"{device.name}, {memory}"))
-        facts((*pairs, *versions().items()))
+        facts((*pairs, *found.versions.items()))

@@ -7,17 +7,17 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from nicegui import run, ui
+from nicegui import ui
 
 from strop.errors import StropError
+from strop.services.drafts.book import Book
+from strop.services.drafts.check import Checked, check
+from strop.services.drafts.draft import JobDraft
+from strop.services.drafts.parameters import PARAMETERS, default_of
 from strop.types import Json
 from strop.web.context import Address, services
 from strop.web.forms import Complaining, complain
 from strop.web.theme import button, confirm, failed, tag, tag_text, text
-from strop.web.wizard.book import Book
-from strop.web.wizard.check import Checked, check
-from strop.web.wizard.draft import JobDraft
-from strop.web.wizard.parameters import PARAMETERS, default_of
 
 _LOOK_S = 0.5
 Control = TypeVar("Control", bound=Complaining)
@@ -90,8 +90,7 @@ class Wizard:
 
     async def look(self) -> Checked:
         """Ask the server what it has against the draft as it is now."""
-        found = await run.io_bound(check, self.draft, services())
-        assert found is not None
+        found = await check(services(), self.draft)
         self.faults = dict(found.faults)
         return found
 

@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 from nicegui import ui
 
-from strop.api.rollout_objects import RolloutFields
-from strop.api.strop.evaluations import RowObject
+from strop.services.evaluation_objects import EvaluationRow
+from strop.services.rollout_objects import RolloutFields
 from strop.web.components import Inspector
 from strop.web.context import Address
 from strop.web.theme import button, tag, tag_text, text
@@ -27,7 +27,7 @@ class Column:
     evaluation: str
     model: str
     """Shown above the answers; empty where there is one column only."""
-    row: RowObject
+    row: EvaluationRow
 
 
 class AnswerInspector:

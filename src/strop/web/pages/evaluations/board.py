@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from nicegui import run, ui
+from nicegui import ui
 
-from strop.api.strop.evaluations import EvaluationObject, evaluation_object
 from strop.errors import StropError
+from strop.services import evaluations
+from strop.services.evaluation_objects import EvaluationObject
 from strop.web.context import services
 from strop.web.pages.evaluations.figures import interval
 from strop.web.theme import badge, button, confirm, failed, page, since, tag, tag_text, text
@@ -18,7 +19,7 @@ SHOWN = 100
 
 
 @ui.page("/evaluations")
-def evaluations_page() -> None:
+async def evaluations_page() -> None:
     """All evaluations."""
     with page("Evaluations", "Evaluations"):
         with tag("div", "s-row"):
@@ -27,7 +28,7 @@ def evaluations_page() -> None:
             board.compare = button("Compare two", board.compare_chosen)
             button("New evaluation", lambda: ui.navigate.to("/evaluate"), "primary")
         board.box = tag("div")
-        board.refresh()
+        await board.refresh()
         ui.timer(REFRESH_S, board.refresh)
 
 
@@ -41,9 +42,9 @@ class Board:
         self._chosen: list[str] = []
         self._shown: object = None
 
-    def refresh(self) -> None:
+    async def refresh(self) -> None:
         """Read the evaluations."""
-        found = [evaluation_object(entry, services()) for entry in services().evaluations.list(limit=SHOWN)]
+        found = (await evaluations.list_page(services(), limit=SHOWN)).data
         self.compare.set_enabled(len(self._chosen) == 2)
         if found == self._shown:
             return
@@ -103,22 +104,21 @@ class Board:
         ui.navigate.to(f"/evaluations/compare?base={base}&other={other}")
 
     def _actions(self, entry: EvaluationObject) -> None:
-        queue = services().evaluations
         if entry.status in ("queued", "running"):
-            self._act("Cancel", lambda: queue.cancel(entry.id))
+            self._act("Cancel", lambda: evaluations.cancel(services(), entry.id))
         else:
             if entry.status != "succeeded":
-                self._act("Resume", lambda: queue.resume(entry.id))
-            self._act("Delete", lambda: queue.delete(entry.id), f"Delete {entry.name}?")
+                self._act("Resume", lambda: evaluations.resume(services(), entry.id))
+            self._act("Delete", lambda: evaluations.delete(services(), entry.id), f"Delete {entry.name}?")
 
-    def _act(self, label: str, act: Callable[[], object], question: str = "") -> None:
+    def _act(self, label: str, act: Callable[[], Awaitable[object]], question: str = "") -> None:
         async def pressed() -> None:
             if question and not await confirm(question, "Its completions and results are deleted too.", label):
                 return
             try:
-                await run.io_bound(act)
+                await act()
             except StropError as error:
                 failed(error.message)
-            self.refresh()
+            await self.refresh()
 
         button(label, pressed)

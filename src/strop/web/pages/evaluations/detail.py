@@ -6,14 +6,9 @@ from typing import Any
 
 from nicegui import ui
 
-from strop.api.strop.evaluations import (
-    ComparisonObject,
-    EvaluationObject,
-    compare_evaluations,
-    evaluation_object,
-    list_rows,
-)
 from strop.errors import StropError
+from strop.services import evaluations
+from strop.services.evaluation_objects import ComparisonObject, EvaluationObject
 from strop.web.context import Address, services
 from strop.web.pages.evaluations.answers import AnswerInspector, Column, draw_row
 from strop.web.pages.evaluations.figures import bars, interval
@@ -28,7 +23,7 @@ _OPEN = ("queued", "running")
 
 
 @ui.page("/evaluations/compare")
-def compare_page() -> None:
+async def compare_page() -> None:
     """Two evaluations on the rows that both answered."""
     address = Address.of_page()
     base, other = address.values.get("base", ""), address.values.get("other", "")
@@ -36,7 +31,8 @@ def compare_page() -> None:
         tag_text("h1", "Compare evaluations")
         sort = address.values.get("sort", "-change")
         try:
-            found = compare_evaluations(services(), base, other, sort if sort in CHANGES else "-change", PAGE_ROWS)
+            chosen_sort = sort if sort in CHANGES else "-change"
+            found = await evaluations.compare_two(services(), base, other, sort=chosen_sort, limit=PAGE_ROWS)
         except StropError as error:
             tag_text("p", error.message, "s-error")
             return
@@ -87,16 +83,16 @@ def _verdict(found: ComparisonObject) -> str:
 
 
 @ui.page("/evaluations/{evaluation_id}")
-def evaluation_page(evaluation_id: str) -> None:
+async def evaluation_page(evaluation_id: str) -> None:
     """One evaluation."""
     address = Address.of_page()
     try:
-        entry = evaluation_object(services().evaluations.get(evaluation_id), services())
+        entry: EvaluationObject = await evaluations.get(services(), evaluation_id)
     except StropError as error:
         missing("Evaluations", error.message)
         return
     with page(entry.name, "Evaluations"):
-        _Live(entry, address)
+        await _Live(entry, address).build()
 
 
 class _Live:
@@ -108,12 +104,16 @@ class _Live:
         with self._head:
             _head(entry)
         self._rows = Rows(entry, address)
-        if entry.status in _OPEN:
+
+    async def build(self) -> None:
+        """Draw the rows, and follow what is not done."""
+        await self._rows.draw()
+        if self._shown.status in _OPEN:
             self._timer = ui.timer(REFRESH_S, self._refresh)
 
-    def _refresh(self) -> None:
+    async def _refresh(self) -> None:
         try:
-            now = evaluation_object(services().evaluations.get(self._shown.id), services())
+            now = await evaluations.get(services(), self._shown.id)
         except StropError as error:  # it was deleted meanwhile
             self._timer.cancel()
             failed(error.message)
@@ -121,7 +121,7 @@ class _Live:
         if now == self._shown:
             return
         if now.rows_done != self._shown.rows_done:
-            self._rows.grown()
+            await self._rows.grown()
         self._shown = now
         self._head.clear()
         with self._head:
@@ -166,35 +166,41 @@ class Rows:
         self._more = button("Show more", self._further)
         self._last: str | None = None
         self._turned = False
-        self._draw(None)
 
-    def grown(self) -> None:
+    async def draw(self) -> None:
+        """Show the first page."""
+        await self._draw(None)
+
+    async def grown(self) -> None:
         """There are more rows. Whoever reads further down keeps what is there."""
         if not self._turned:
-            self._box.clear()
-            self._draw(None)
+            await self._draw(None)
 
-    def _changed(self, event: Any) -> None:
+    async def _changed(self, event: Any) -> None:
         self._address.set(
             {"search": self._search.value, "sort": "" if self._sort.value == "line" else self._sort.value}
         )
         self._turned = False
-        self._box.clear()
-        self._draw(None)
+        await self._draw(None)
 
-    def _further(self) -> None:
+    async def _further(self) -> None:
         self._turned = True
-        self._draw(self._last)
+        await self._draw(self._last)
 
-    def _draw(self, after: str | None) -> None:
-        found = list_rows(
-            self._evaluation,
+    async def _draw(self, after: str | None) -> None:
+        asked = self._asked = object()
+        found = await evaluations.list_rows(
             services(),
+            self._evaluation,
+            search=self._search.value or None,
             sort=self._sort.value or "line",
             limit=PAGE_ROWS,
             after=after,
-            search=self._search.value or None,
         )
+        if asked is not self._asked or self._box.is_deleted:
+            return  # somebody has asked for something else meanwhile
+        if after is None:
+            self._box.clear()
         self._last = found.last_id
         self._more.set_visibility(found.has_more)
         with self._box:

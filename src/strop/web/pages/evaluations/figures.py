@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from strop.api.strop.evaluations import EstimateObject
+from strop.services.evaluation_objects import EstimateObject
 from strop.web.theme import tag, tag_text
 
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from nicegui import run, ui
+from nicegui import ui
 
-from strop.api.evaluation_request import EvaluationRequest, new_evaluation
-from strop.api.services import Services
 from strop.errors import InvalidRequest, StropError
-from strop.store import queries
-from strop.store.rewards import RewardStore
-from strop.web.catalogues import MANY, all_datasets
+from strop.services import evaluations, jobs, models, providers
+from strop.services.evaluation_choices import EvaluationChoices, choices
+from strop.services.evaluation_request import EvaluationRequest
+from strop.services.field_errors import faults
+from strop.services.providers import Provider
 from strop.web.context import Address, services
-from strop.web.faults import faults
 from strop.web.forms import Complaining, Complaint, choice_field, complain, number_field, text_field
-from strop.web.models import chat_models
 from strop.web.providers import ProviderChoice
 from strop.web.theme import button, page, tag, tag_text
 
@@ -36,40 +34,40 @@ _NUMBERS = {
 async def new_evaluation_page() -> None:
     """A form; `?checkpoint=` fills in a checkpoint."""
     address = Address.of_page()
-    names = await chat_models()
+    names = await models.chat_names(services())
     with page("New evaluation", "Evaluations"):
         tag_text("h1", "New evaluation")
-        Form(address.values.get("checkpoint", ""), names)
+        checkpoint = address.values.get("checkpoint", "")
+        Form(checkpoint, names, await choices(services(), checkpoint), await providers.list_all(services()))
 
 
 class Form:
     """What is asked, and the fault of what was answered."""
 
-    def __init__(self, checkpoint: str, names: list[str]) -> None:
-        given = services()
+    def __init__(
+        self, checkpoint: str, names: list[str], choices: EvaluationChoices, known_providers: Sequence[Provider]
+    ) -> None:
         self._values: dict[str, Any] = {"model": checkpoint}
         self._numbers: dict[str, float | None] = {"eval.samples": 4, "eval.temperature": 1, _TOKENS: 256, "limit": None}
-        self._known = _rows(given)
-        rewards = [found.name for found in RewardStore(given.database, given.folder).list(limit=MANY)]
-        jobs = {job.id: job.name for job in given.jobs.list(limit=MANY)}
+        self._rows_of_file = choices.rows_of_file
         with tag("form", "s-column s-form") as form:
             with _part("Model"):
                 model = text_field("Model, checkpoint or deployment", checkpoint, self._keep("model"))
                 model.set_autocomplete(names)
                 with tag("details"):
                     tag_text("summary", "Use a model behind an OpenAI-compatible endpoint")
-                    self._elsewhere = ProviderChoice(model)
+                    self._elsewhere = ProviderChoice(model, known_providers)
             with _part("Rows"):
                 hint = "Held-out rows, which the model was not trained on."
-                self._data = choice_field("Dataset", self._known, None, self._keep("dataset_id"), hint=hint)
+                self._data = choice_field("Dataset", choices.rows, None, self._keep("dataset_id"), hint=hint)
                 self._data.props("use-input input-debounce=0 fill-input hide-selected")
                 with tag("div", "s-fields"):
                     numbers = {name: self._number(name, label, hint) for name, (label, hint) in _NUMBERS.items()}
             with _part("Rewards"), tag("div", "s-fields s-wide-fields"):
                 hint = "The job's rewards, max response length and template options."
-                job = choice_field("As in job", jobs, None, self._follow, hint=hint)
+                job = choice_field("As in job", choices.jobs, None, self._follow, hint=hint)
                 job.props("clearable")
-                own = choice_field("Rewards", rewards, [], self._keep("rewards"), hint=_INSTEAD, several=True)
+                own = choice_field("Rewards", choices.rewards, [], self._keep("rewards"), hint=_INSTEAD, several=True)
             self._others = Complaint()
             with tag("div", "s-row"):
                 self._control = button("Start", lambda: None, "primary").props("type=submit")
@@ -77,16 +75,16 @@ class Form:
         chosen = {"model": model, "dataset_id": self._data, "job_id": job, "rewards": own}
         self._fields: dict[str, Complaining] = {**chosen, **numbers}
         form.on("submit.prevent", self._start, args=[])
-        job.value = _job_of(checkpoint) if checkpoint else None
+        job.value = choices.job
 
-    def _follow(self, job_id: str | None) -> None:
+    async def _follow(self, job_id: str | None) -> None:
         """Take over what a job says: its held-out rows, and how long answers may be."""
         self._values["job_id"] = job_id
         if job_id is None:
             return
-        job = services().jobs.get(job_id)
+        job = await jobs.get(services(), job_id)
         if not self._data.value:
-            self._data.value = _key_of(job.validation_file, self._known)
+            self._data.value = self._rows_of_file.get(job.validation_file or "")
         self._tokens.value = job.config.sampling.max_completion_tokens
 
     def _keep(self, name: str) -> Callable[[Any], None]:
@@ -104,12 +102,12 @@ class Form:
     async def _start(self) -> None:
         self._control.disable()
         try:
-            made = await run.io_bound(_create, self._request())
+            made = await evaluations.create(services(), self._request())
         except (StropError, ValueError) as error:
             self._show(faults(error))
             self._control.enable()
         else:
-            ui.navigate.to(f"/evaluations/{made}")
+            ui.navigate.to(f"/evaluations/{made.id}")
 
     def _show(self, found: dict[str, str]) -> None:
         """Each fault where it belongs: at the field whose name it begins with, or below them all."""
@@ -123,7 +121,7 @@ class Form:
         """ValueError for what is no request."""
         name, elsewhere = (self._values["model"] or "").strip(), self._elsewhere.value
         if not name:
-            raise InvalidRequest("say which model is asked", param="model")
+            raise InvalidRequest("choose a model", param="model")
         if not self._values.get("dataset_id"):
             raise InvalidRequest("choose the rows that it answers", param="dataset_id")
         tables: dict[str, dict[str, float]] = {"eval": {}, "sampling": {}}
@@ -143,24 +141,6 @@ class Form:
         )
 
 
-def _rows(given: Services) -> dict[str, str]:
-    """What can be answered: data sets, and files of jobs that no data set holds."""
-    datasets = all_datasets(given)
-    held = {dataset.file_id for dataset in datasets}
-    files = [file for file in given.files.list(purpose="fine-tune") if file.rows and file.id not in held]
-    return {
-        **{dataset.id: f"{dataset.name} ({dataset.rows or 0:,} rows)" for dataset in datasets},
-        **{file.id: f"{file.filename} ({file.rows:,} rows)" for file in files},
-    }
-
-
-def _key_of(file_id: str | None, known: Mapping[str, str]) -> str | None:
-    """What stands for a file among the rows that are known."""
-    if file_id is None or file_id in known:
-        return file_id
-    return next((one.id for one in all_datasets(services()) if one.file_id == file_id), None)
-
-
 def _named(rows: str) -> dict[str, str]:
     return {"dataset_id" if rows.startswith("ds_") else "file_id": rows}
 
@@ -174,19 +154,3 @@ def _part(title: str) -> Iterator[None]:
     with tag("section", "s-card"):
         tag_text("h2", title)
         yield
-
-
-def _create(request: EvaluationRequest) -> str:
-    given = services()
-    return given.evaluations.create(new_evaluation(request, given)).id
-
-
-def _job_of(checkpoint: str) -> str | None:
-    """The job that a checkpoint came from: its rewards are the ones to ask."""
-    given = services()
-    with given.database.read() as connection:
-        try:
-            run_id = queries.checkpoint(connection, checkpoint)["run_id"]
-        except StropError:
-            return None
-    return next((job.id for job in given.jobs.list(limit=1000) if job.run_id == run_id), None)

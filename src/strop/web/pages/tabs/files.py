@@ -6,10 +6,11 @@ from urllib.parse import quote
 
 from nicegui import ui
 
-from strop.api.strop.runfiles import FileEntry, list_files
+from strop.services import run_files
+from strop.services.numbers import size
+from strop.services.run_files import FileEntry
 from strop.web.components import LogTail
-from strop.web.context import Address
-from strop.web.numbers import size
+from strop.web.context import Address, services
 from strop.web.pages.tabs.subject import Subject
 from strop.web.theme import tag, tag_text
 
@@ -25,10 +26,10 @@ ABOUT = {
 }
 
 
-def build_files(subject: Subject, address: Address) -> None:
+async def build_files(subject: Subject, address: Address) -> None:
     """Every file, each with a download, and all of them at once."""
     base = f"/v1/strop/runs/{subject.run_id}"
-    entries = list_files(subject.run_id or "", subject.services).data
+    entries = (await run_files.list_folder(services(), subject.run_id)).data
     with tag("div", "s-row"):
         tag_text("p", "What the run left on disk.", "s-muted s-grow")
         ui.link("Download all", f"{base}/archive")
@@ -52,9 +53,9 @@ def _row(base: str, entry: FileEntry) -> None:
             ui.link("Download", f"{base}/archive?folder={path}" if folder else f"{base}/files/{path}")
 
 
-def build_logs(subject: Subject, address: Address) -> None:
+async def build_logs(subject: Subject, address: Address) -> None:
     """The end of the logs, followed."""
-    LogTail(subject.run_id or "")
+    LogTail(subject.run_id)
 
 
 def _about(path: str) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from nicegui import ui
 
-from strop.api.strop.findings import curves_of
-from strop.insight.doctor import diagnose
-from strop.insight.findings import Finding, Severity
+from strop.insight.findings import Severity
+from strop.services import findings
+from strop.services.findings import FindingObject
+from strop.web.context import services
 from strop.web.pages.tabs.subject import Subject
 from strop.web.theme import tag, tag_text, text
 
@@ -19,18 +20,19 @@ class Findings:
 
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
-        self._shown: list[Finding] = []
+        self._shown: list[FindingObject] = []
         self._box = tag("section", "s-column", 'aria-label="Warning signs" aria-live="polite"')
-        self.refresh()
-        if subject.active:
+
+    async def build(self) -> None:
+        """Draw them, and again while new steps may come."""
+        await self.refresh()
+        if self._subject.active:
             ui.timer(REFRESH_S, self.refresh)
 
-    def refresh(self) -> None:
+    async def refresh(self) -> None:
         """Look at the curves again."""
-        with self._subject.services.database.read() as connection:
-            curves = curves_of(connection, self._subject.run_id or "")
-        found = diagnose(curves)
-        if found == self._shown:
+        found = (await findings.of_run(services(), self._subject.run_id)).data
+        if found == self._shown or self._box.is_deleted:
             return
         self._shown = found
         self._box.clear()
@@ -39,7 +41,7 @@ class Findings:
                 _card(finding)
 
 
-def _card(finding: Finding) -> None:
+def _card(finding: FindingObject) -> None:
     tone = _TONES[finding.severity]
     with tag("article", f"s-card s-finding s-finding--{tone or 'plain'}"):
         with tag("div", "s-row"):
@@ -48,4 +50,4 @@ def _card(finding: Finding) -> None:
         text(f"Likely cause: {finding.cause}")
         tag_text("p", finding.action, "s-strong")
         for evidence in finding.evidence:
-            tag_text("p", str(evidence), "mono s-small s-muted")
+            tag_text("p", evidence.text, "mono s-small s-muted")

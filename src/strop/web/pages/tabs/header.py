@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from nicegui import run, ui
+from nicegui import ui
 
 from strop.errors import StropError
 from strop.jobs.task import TaskStatus
-from strop.store.queries.progress import progress
-from strop.store.recorder import summary
-from strop.types import StepRecord
-from strop.web.numbers import clock
+from strop.services import jobs
+from strop.services.numbers import clock
+from strop.services.runs import Experiment
+from strop.web.context import services
 from strop.web.pages.tabs.subject import Subject
 from strop.web.theme import badge, button, failed, tag, tag_text, text
 
@@ -29,12 +29,19 @@ class Header:
         with tag("header", "s-column"):
             self._top = tag("div", "s-column")
             self._figures = tag("div", "s-column")
-        self.refresh()
+        self._show(subject.newest)
 
-    def refresh(self) -> None:
-        """Draw again what changed. Buttons stay as long as the state does, and so does the keyboard's place."""
-        subject = self._subject.refresh()
-        facts = self._facts(subject)
+    async def refresh(self) -> None:
+        """Read the subject again, and draw what changed.
+
+        Buttons stay as long as the state does, and so does the keyboard focus.
+        """
+        found = await self._subject.refresh()
+        if not self._top.is_deleted:
+            self._show(found)
+
+    def _show(self, subject: Experiment) -> None:
+        facts = _facts(subject)
         state = (subject.state, subject.job and (subject.job.requested, subject.job.reason), subject.run.get("message"))
         if state != self._state:
             self._state = state
@@ -47,7 +54,7 @@ class Header:
             with self._figures:
                 _draw_figures(subject, facts)
 
-    def _draw(self, subject: Subject) -> None:
+    def _draw(self, subject: Experiment) -> None:
         with tag("div", "s-row"):
             tag_text("h1", subject.name)
             badge(subject.state)
@@ -59,57 +66,54 @@ class Header:
         if reason:
             tag_text("p", str(reason), "s-error" if subject.state == "failed" else "s-note")
 
-    def _facts(self, subject: Subject) -> tuple[tuple[str, str], ...]:
-        if not subject.run:
-            job = subject.job
-            place = subject.services.jobs.position(job) if job else None
-            return (("Queue", "next" if place == 1 else f"number {place}"),) if place else ()
-        run = subject.run
-        latest, total = run["metrics"]["latest"], run["total_steps"]
-        active = subject.state in ("running", "starting")
-        ends = time.time() if active else run["updated_at"]
-        with subject.services.database.read() as connection:
-            pace = progress(connection, subject.run_id or "")
-        left = pace.seconds_left if pace and active else None
-        return (
-            ("Progress", f"{100 * run['step'] / total:.0f} %" if total else "–"),
-            ("Step", f"{run['step']} of {total or '?'}"),
-            ("Loss", _scientific(latest.get("loss"))),
-            ("Gradient norm", _short(latest.get("grad_norm"))),
-            ("Learning rate", _scientific(latest.get("learning_rate"))),
-            ("Elapsed", clock(max(ends - run["created_at"], 0))),
-            *(
-                (("Time left", clock(left) if left is not None else "–"), ("Phase", str(run["phase"] or "–")))
-                if active
-                else ()
-            ),
-        )
-
-    def _actions(self, subject: Subject) -> None:
+    def _actions(self, subject: Experiment) -> None:
         job = subject.job
         if job is None:
             return
-        queue = subject.services.jobs
         if job.status in (TaskStatus.QUEUED, TaskStatus.RUNNING) and job.requested is None:
-            self._button("Pause", lambda: queue.request(job.id, "pause"))
+            self._button("Pause", lambda: jobs.ask(services(), job.id, "pause"))
         if job.status in (TaskStatus.PAUSED, TaskStatus.FAILED):
-            self._button("Resume", lambda: queue.resume(job.id))
+            self._button("Resume", lambda: jobs.resume(services(), job.id))
         if not job.status.finished and job.requested != "cancel":
-            self._button("Cancel", lambda: queue.request(job.id, "cancel"))
+            self._button("Cancel", lambda: jobs.ask(services(), job.id, "cancel"))
         button("Clone", lambda: ui.navigate.to(f"/jobs/new?clone={job.id}"))
 
     def _button(self, label: str, act: Any) -> None:
         async def pressed() -> None:
             try:
-                await run.io_bound(act)
+                await act()
             except StropError as error:
                 failed(error.message)
-            self.refresh()
+            await self.refresh()
 
         button(label, pressed)
 
 
-def _draw_figures(subject: Subject, facts: tuple[tuple[str, str], ...]) -> None:
+def _facts(subject: Experiment) -> tuple[tuple[str, str], ...]:
+    if not subject.run:
+        place = subject.position
+        return (("Queue", "next" if place == 1 else f"number {place}"),) if place else ()
+    run = subject.run
+    latest, total = run["metrics"]["latest"], run["total_steps"]
+    active = subject.state in ("running", "starting")
+    ends = time.time() if active else run["updated_at"]
+    left = subject.seconds_left if active else None
+    return (
+        ("Progress", f"{100 * run['step'] / total:.0f} %" if total else "–"),
+        ("Step", f"{run['step']} of {total or '?'}"),
+        ("Loss", _scientific(latest.get("loss"))),
+        ("Gradient norm", _short(latest.get("grad_norm"))),
+        ("Learning rate", _scientific(latest.get("learning_rate"))),
+        ("Elapsed", clock(max(ends - run["created_at"], 0))),
+        *(
+            (("Time left", clock(left) if left is not None else "–"), ("Phase", str(run["phase"] or "–")))
+            if active
+            else ()
+        ),
+    )
+
+
+def _draw_figures(subject: Experiment, facts: tuple[tuple[str, str], ...]) -> None:
     step, total = subject.run.get("step", 0), subject.run.get("total_steps")
     if total:
         bar = tag("div", "s-progress", f'role="progressbar" aria-label="Progress" aria-valuemax="{total}"')
@@ -121,9 +125,8 @@ def _draw_figures(subject: Subject, facts: tuple[tuple[str, str], ...]) -> None:
             with tag("div"):
                 tag_text("dt", name)
                 tag_text("dd", value, "mono")
-    latest = subject.run.get("metrics", {}).get("latest", {})
-    if latest:
-        tag_text("p", summary(StepRecord(step, latest)), "mono s-muted")
+    if subject.summary:
+        tag_text("p", subject.summary, "mono s-muted")
 
 
 def _scientific(value: float | None) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from strop.errors import StropError
-from strop.store import queries
+from strop.services import rollouts, runs
 from strop.web.components import Explorer, HeatMap, Inspector
-from strop.web.context import Address
-from strop.web.pages.tabs.metrics import reward_components
+from strop.web.context import Address, services
 from strop.web.pages.tabs.subject import Subject
 from strop.web.theme import button, tag, tag_text, text
 
@@ -16,20 +16,21 @@ VIEW = ("by", "search", "component", "least", "most", "only", "sort")
 INSPECTOR_VIEW = ("show", "text")
 
 
-def build(subject: Subject, address: Address) -> None:
+async def build(subject: Subject, address: Address) -> None:
     """The explorer, and below it what was chosen in it."""
-    Rollouts(subject, address)
+    components = await runs.reward_components(services(), [subject.run_id])
+    await Rollouts(subject, address, components).draw(grab=False)
 
 
 class Rollouts:
     """The tab and what it shows at the moment; all of it stands in the address."""
 
-    def __init__(self, subject: Subject, address: Address) -> None:
+    def __init__(self, subject: Subject, address: Address, components: list[str]) -> None:
         self._subject = subject
         self._address = address
         self._explorer = Explorer(
-            subject.run_id or "",
-            reward_components(subject),
+            subject.run_id,
+            components,
             active=subject.active,
             step=self._step,
             initial=address.view(*VIEW),
@@ -38,14 +39,13 @@ class Rollouts:
             on_step=self._open_step,
         )
         self._detail = tag("section", "s-column", 'aria-label="Chosen prompt"')
-        self._draw(grab=False)
 
     @property
     def _step(self) -> int | None:
         step = self._address.values.get("step", "")
         return int(step) if step.isdecimal() else None
 
-    def _draw(self, *, grab: bool) -> None:
+    async def draw(self, *, grab: bool) -> None:
         """Show what the address names; with `grab` somebody just asked for it, and is taken there."""
         row, rollout = self._address.values.get("row"), self._address.values.get("rollout")
         step = None if row else self._step
@@ -53,19 +53,17 @@ class Rollouts:
         self._detail.clear()
         with self._detail:
             if row:
-                self._draw_prompt(row, rollout, grab)
+                await self._draw_prompt(row, rollout, grab)
             elif step is not None:
-                self._draw_step(step)
+                await self._draw_step(step)
             if rollout and not row:
                 self._inspect(rollout)
         if grab and (row or step is not None):
             self._detail.run_method("scrollIntoView", {"block": "start"})
 
-    def _draw_prompt(self, row: str, rollout: str | None, grab: bool) -> None:
-        run_id = self._subject.run_id or ""
-        with self._subject.services.database.read() as connection:
-            preview = queries.prompt_previews(connection, run_id, [row]).get(row)
-        self._title(preview or f"Prompt {row}")
+    async def _draw_prompt(self, row: str, rollout: str | None, grab: bool) -> None:
+        run_id = self._subject.run_id
+        self._title(await rollouts.preview(services(), run_id, row))
         with tag("div", "s-detail s-detail--beside"):
             HeatMap(
                 run_id,
@@ -83,30 +81,23 @@ class Rollouts:
             tag_text("h2", title, "s-grow s-lines")
             button("Close", self._close, "bare")
 
-    def _draw_step(self, step: int) -> None:
+    async def _draw_step(self, step: int) -> None:
         self._title(f"Step {step}")
-        run_id = self._subject.run_id or ""
-        with self._subject.services.database.read() as connection:
-            wanted = queries.RolloutFilter(step=step)
-            try:
-                found = queries.rollouts_page(connection, run_id, wanted, limit=512)
-            except StropError as error:
-                tag_text("p", error.message, "s-error")
-                return
-            groups: dict[str, list[dict[str, Any]]] = {}
-            for rollout in found:
-                groups.setdefault(rollout["row"], []).append(rollout)
-            previews = queries.prompt_previews(connection, run_id, groups)
+        try:
+            found = await rollouts.of_step(services(), self._subject.run_id, step)
+        except StropError as error:
+            tag_text("p", error.message, "s-error")
+            return
         if not found:
             tag_text("p", "No rollouts were recorded for this step.", "s-empty")
-        for row, members in groups.items():
+        for group in found:
             with tag("div", "s-card"):
-                _link(previews.get(row) or f"prompt {row}", lambda row=row: self._open_prompt(row))
+                _link(group.preview, lambda row=group.row: self._open_prompt(row))
                 with tag("div", "s-row s-attempts"):
-                    for rollout in members:
+                    for rollout in group.rollouts:
                         self._attempt(rollout)
 
-    def _attempt(self, rollout: dict[str, Any]) -> None:
+    def _attempt(self, rollout: Mapping[str, Any]) -> None:
         worth = rollout["cause"] or f"{rollout['reward']:.2f}"
         label = f"attempt {rollout['sample'] + 1}: {worth}"
         row, name = rollout["row"], rollout["id"]
@@ -114,13 +105,13 @@ class Rollouts:
             "s-attempt s-attempt--bad" if rollout["cause"] else "s-attempt"
         )
 
-    def _open_prompt(self, row: str, rollout: str = "") -> None:
+    async def _open_prompt(self, row: str, rollout: str = "") -> None:
         self._address.set({"row": row, "step": "", "rollout": rollout}, push=True)
-        self._draw(grab=True)
+        await self.draw(grab=True)
 
-    def _open_step(self, step: int) -> None:
+    async def _open_step(self, step: int) -> None:
         self._address.set({"step": step, "row": "", "rollout": ""}, push=True)
-        self._draw(grab=True)
+        await self.draw(grab=True)
 
     def _select(self, rollout: str) -> None:
         """Heat map and inspector know already; the address is to know too."""
@@ -136,9 +127,9 @@ class Rollouts:
                 on_view=self._address.set,
             )
 
-    def _close(self) -> None:
+    async def _close(self) -> None:
         self._address.set({"row": "", "step": "", "rollout": "", "show": ""})
-        self._draw(grab=False)
+        await self.draw(grab=False)
 
 
 def _link(label: str, act: Any) -> None:

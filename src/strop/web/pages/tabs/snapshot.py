@@ -6,7 +6,8 @@ from typing import Any
 
 from nicegui import ui
 
-from strop.store import queries
+from strop.services import runs
+from strop.web.context import services
 from strop.web.pages.tabs.subject import Subject
 from strop.web.theme import facts, tag, tag_text
 
@@ -33,8 +34,11 @@ class Snapshot:
                 self._first = self._number("First step")
                 self._last = self._number("Last step")
             self._box = tag("div")
-        self.refresh()
-        if subject.active:
+
+    async def build(self) -> None:
+        """Draw the figures, and again while new steps may come."""
+        await self.refresh()
+        if self._subject.active:
             ui.timer(REFRESH_S, self.refresh)
 
     def _number(self, label: str) -> ui.number:
@@ -42,19 +46,12 @@ class Snapshot:
         field.on_value_change(lambda: self.refresh())
         return field
 
-    def refresh(self) -> None:
+    async def refresh(self) -> None:
         """Read the newest figures within the range."""
-        subject = self._subject
-        with subject.services.database.read() as connection:
-            found = queries.series(
-                connection,
-                subject.run_id or "",
-                [name for _, name in ROWS],
-                first=_step(self._first.value),
-                last=_step(self._last.value),
-            )
+        first, last = _step(self._first.value), _step(self._last.value)
+        found = await runs.curves(services(), self._subject.run_id, [name for _, name in ROWS], first, last)
         rows = tuple((label, _newest(found[name])) for label, name in ROWS)
-        if rows == self._shown:
+        if rows == self._shown or self._box.is_deleted:
             return
         self._shown = rows
         self._box.clear()

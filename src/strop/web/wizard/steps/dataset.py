@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
-from nicegui import run, ui
+from nicegui import ui
 
-from strop.api.strop.datasets import DatasetObject, SampleObject, SplitRequest, get_dataset, split_dataset
 from strop.errors import StropError
-from strop.web.catalogues import all_datasets, dataset_of_file, sample_dataset, samples
+from strop.services import datasets
+from strop.services.datasets import DatasetObject, SampleObject, SplitRequest
+from strop.services.drafts.draft import JobDraft, RewardPart
+from strop.services.drafts.parameters import fault_of, value_of
 from strop.web.components import Uploader
 from strop.web.context import services
 from strop.web.forms import choice_field, complain, number_field, radio, share_of
 from strop.web.prompts import PromptCheck
 from strop.web.rows import RowPages
 from strop.web.theme import button, failed, tag, tag_text, text
-from strop.web.wizard.draft import JobDraft, RewardPart
 from strop.web.wizard.frame import Wizard
-from strop.web.wizard.parameters import fault_of, value_of
 
 _LIMIT = "sampling.max_prompt_tokens"
 _ROWS = 5
@@ -49,8 +49,8 @@ class DatasetStep:
 
     async def build(self) -> None:
         """Draw it."""
-        self._known = await run.io_bound(all_datasets, services()) or []
-        made = await run.io_bound(samples) or ()
+        self._known = await datasets.list_all(services())
+        made = self._samples = await datasets.samples()
         with tag("section", "s-card", 'aria-labelledby="train"'):
             tag_text("h2", "Training rows", props='id="train"')
             self._select = tag("div", "s-fields s-wide-fields")
@@ -79,26 +79,24 @@ class DatasetStep:
 
     async def _uploaded(self, file: dict[str, Any]) -> None:
         try:
-            made = await run.io_bound(dataset_of_file, services(), file["id"])
+            made = await datasets.of_file(services(), file["id"])
         except StropError as error:
             failed(error.message)
             return
-        assert made is not None
         await self._take(made)
 
     def _sample(self, sample: SampleObject) -> None:
         async def take() -> None:
             control.disable()
             try:
-                train = await run.io_bound(sample_dataset, services(), sample.id, "train")
-                held_out = await run.io_bound(sample_dataset, services(), sample.id, "validation")
+                train = await datasets.of_sample(services(), sample.id, "train")
+                held_out = await datasets.of_sample(services(), sample.id, "validation")
             except StropError as error:
                 failed(error.message)
                 return
             finally:
                 control.enable()
-            assert train is not None and held_out is not None
-            self._wizard.change(partial(_with_reward, sample=sample), "strop.rewards")
+            self._wizard.change(partial(_with_reward, sample=sample, known=self._samples), "strop.rewards")
             await self._take(train, held_out)
 
         with tag("section", "s-card"):
@@ -110,7 +108,7 @@ class DatasetStep:
 
     async def _take(self, dataset: DatasetObject, validation: DatasetObject | None = None) -> None:
         """Train on a data set that may be new."""
-        self._known = await run.io_bound(all_datasets, services()) or []
+        self._known = await datasets.list_all(services())
         held_out = validation.id if validation else ""
         self._wizard.change(
             lambda draft: draft.model_copy(update={"train": dataset.id, "validation": held_out}),
@@ -205,21 +203,17 @@ class DatasetStep:
     async def _split(self, field: ui.number) -> None:
         try:
             wanted = SplitRequest(validation=share_of(self._share), seed=self._wizard.draft.seed)
-            parts = await run.io_bound(split_dataset, self._wizard.draft.train, wanted, services())
+            parts = await datasets.split(services(), self._wizard.draft.train, wanted)
         except (StropError, ValueError) as error:
             complain(field, error.message if isinstance(error, StropError) else str(error))
             return
-        assert parts is not None
-        train = await run.io_bound(get_dataset, parts.train.id, services())
-        validation = await run.io_bound(get_dataset, parts.validation.id, services())
-        assert train is not None and validation is not None
-        await self._take(train, validation)
+        await self._take(parts.train, parts.validation)
 
 
-def _with_reward(draft: JobDraft, sample: SampleObject) -> JobDraft:
+def _with_reward(draft: JobDraft, sample: SampleObject, known: Sequence[SampleObject]) -> JobDraft:
     """The draft with the reward of a sample, unless it has rewards of its own."""
-    known = {other.reward for other in samples()}
-    if any(part.source not in known for part in draft.rewards):
+    sources = {other.reward for other in known}
+    if any(part.source not in sources for part in draft.rewards):
         return draft
     part = RewardPart(name=sample.id.replace("-", "_"), source=sample.reward)
     return draft.model_copy(update={"rewards": (part,)})

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from nicegui import run, ui
+from nicegui import ui
 
-from strop.api.openai.models import list_models
-from strop.api.sources import is_trained
+from strop.services.drafts.start_models import Choice, Fit, Offer, described, offer
 from strop.web.context import services
 from strop.web.forms import choice_field, radio, text_field
 from strop.web.theme import tag, tag_text, text
-from strop.web.wizard.choices import Choice, Fit, catalogue, described, label_of, this_machine
 from strop.web.wizard.frame import Wizard
 
 _TONES: dict[Fit, str] = {"fits": "good", "tight": "warn", "too large": "bad", "unknown": ""}
@@ -35,9 +33,9 @@ class ModelStep:
 
     async def build(self) -> None:
         """Draw it."""
-        room = await run.io_bound(this_machine)
-        assert room is not None
-        self._room, self._known = room, await run.io_bound(catalogue) or []
+        found = await offer(services(), self._wizard.draft.model)
+        room = self._room = found.room
+        self._known = found.catalogue
         with tag("section", "s-card", 'aria-labelledby="base"'):
             tag_text("h2", "Base model", props='id="base"')
             text(
@@ -48,19 +46,15 @@ class ModelStep:
             self._models = tag("div")
             self._draw_models()
             with tag("div", "s-fields s-wide-fields"):
-                await self._draw_others()
+                self._draw_others(found)
         with tag("section", "s-card", 'aria-labelledby="method"'):
             tag_text("h2", "Method", props='id="method"')
             self._methods = tag("div", "s-column")
         await self._draw_methods()
 
-    async def _draw_others(self) -> None:
+    def _draw_others(self, found: Offer) -> None:
         """Models that the catalogue does not have, and those that were trained here."""
-        model = self._wizard.draft.model
-        listed = await list_models(services())
-        trained = {found.id: found.id for found in listed.data if found.kind in ("fine-tuned", "checkpoint")}
-        if is_trained(model) and model not in trained:
-            trained[model] = await run.io_bound(label_of, services(), model) or model
+        model, trained = self._wizard.draft.model, found.trained
         known = {choice.name for choice in self._known}
         field = text_field(
             "Another model",
@@ -119,7 +113,7 @@ class ModelStep:
 
     async def _draw_methods(self) -> None:
         model = self._wizard.draft.model
-        choice = await run.io_bound(described, services(), model) if model else None
+        choice = await described(services(), model) if model else None
         self._methods.clear()
         with self._methods:
             if choice is not None:

@@ -5,29 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from nicegui import run, ui
+from nicegui import ui
 
-from strop.api.strop.rewards import (
-    NewReward,
-    RewardObject,
-    VersionObject,
-    create_reward,
-    get_reward,
-    list_rewards,
-    list_versions,
-)
 from strop.errors import StropError
 from strop.rewards.presets.index import Preset, presets
-from strop.store.providers import ProviderStore
-from strop.web.catalogues import MANY, named_freely
+from strop.services import providers, rewards
+from strop.services.datasets import MANY
+from strop.services.drafts.draft import JobDraft, RewardPart
+from strop.services.reward_names import reward_name
+from strop.services.rewards import NewReward, RewardObject, VersionObject
 from strop.web.context import services
 from strop.web.editor import code_editor
 from strop.web.forms import Complaint, choice_field, number_field, text_field
 from strop.web.pages.reward import source_of
-from strop.web.presets import content, judges, reward_name
+from strop.web.presets import content, judges
 from strop.web.secrets_field import SecretsField
 from strop.web.theme import button, failed, tag, tag_text, text
-from strop.web.wizard.draft import JobDraft, RewardPart
 from strop.web.wizard.frame import Wizard
 from strop.web.wizard.steps.trial import TrialPanel
 
@@ -49,10 +42,8 @@ class RewardStep:
 
     async def build(self) -> None:
         """Draw it."""
-        stored = await run.io_bound(list_rewards, services(), None, MANY, "")
-        self._stored = list(stored.data) if stored else []
-        providers = ProviderStore(services().database).list()
-        self._presets = {**presets(), **judges(providers)}
+        self._stored = (await rewards.list_page(services(), limit=MANY)).data
+        self._presets = {**presets(), **judges(await providers.list_all(services()))}
         text(
             "Each reward scores every completion. The total reward is the weighted sum of the scores. A reward with "
             "weight 0 is logged only.",
@@ -159,7 +150,7 @@ class RewardCard:
                 code_editor(f"{label} {part.name}", part.source, language, self._set_source)  # type: ignore[arg-type]
             self._at(Complaint(), *_SOURCE)
             if part.kind != "stored":
-                SecretsField(part.env, lambda names: self._set("env", env=tuple(names)))
+                await SecretsField(part.env, lambda names: self._set("env", env=tuple(names))).build()
 
     def _at(self, control: Any, *names: str) -> None:
         self._wizard.at(control, *(f"strop.rewards[{self._index}].{name}" for name in names))
@@ -178,13 +169,12 @@ class RewardCard:
         """A reward of the library, at a version."""
         part = self._part
         try:
-            reward = await run.io_bound(get_reward, part.reward, services())
-            versions = await run.io_bound(list_versions, part.reward, services())
+            reward = await rewards.get(services(), part.reward)
+            versions = await rewards.versions(services(), part.reward)
         except StropError as error:
             tag_text("p", error.message, "s-error", 'role="alert"')
             return
-        assert reward is not None and versions is not None
-        known: dict[int, VersionObject] = {version.version: version for version in versions.data}
+        known: dict[int, VersionObject] = {version.version: version for version in versions}
         number = part.version if part.version in known else reward.latest
         with tag("div", "s-row s-bottom-aligned"):
             numbers = {version: f"version {version}" for version in known}
@@ -207,15 +197,11 @@ class RewardCard:
         """Put it into the library, and take it from there."""
         part = self._part
 
-        def make(name: str) -> RewardObject:
-            body = NewReward(name=name, **content(part.kind, part.source), env=list(part.env))
-            return create_reward(body, services())
-
         try:
-            made = await run.io_bound(named_freely, part.name, make)
+            body = NewReward(name=part.name, **content(part.kind, part.source), env=list(part.env))
+            made = await rewards.create_named_freely(services(), body)
         except (StropError, ValueError) as error:
             failed(error.message if isinstance(error, StropError) else f"not valid JSON: {error}")
             return
-        assert made is not None
         self._set(*_SOURCE, kind="stored", reward=made.id, version=made.latest, source="", env=())
         await self._on_redraw()

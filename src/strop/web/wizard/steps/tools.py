@@ -6,16 +6,14 @@ import json
 from collections.abc import Sequence
 from functools import partial
 
-from nicegui import run
-
 from strop.errors import StropError
+from strop.services.drafts.estimate import work_of
+from strop.services.drafts.parameters import MAIN, MORE, Parameter, fault_of, value_of
 from strop.types import Json
 from strop.web.context import services
 from strop.web.forms import Complaining, area_field, choice_field, complain, number_field
 from strop.web.theme import tag, tag_text, text
 from strop.web.wizard.frame import Wizard
-from strop.web.wizard.parameters import MAIN, MORE, Parameter, fault_of, value_of
-from strop.web.wizard.work import work_of
 
 
 async def build(wizard: Wizard) -> None:
@@ -94,7 +92,7 @@ class ToolsStep:
         """What the parameters come to."""
         draft = self._wizard.draft
         try:
-            work = await run.io_bound(work_of, draft, services()) if draft.train else None
+            work = await work_of(services(), draft) if draft.train else None
         except (StropError, ValueError, TypeError):  # not all of it is filled in, or right
             work = None
         self._sum.clear()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from nicegui import ui
 
+from strop.services.drafts.base_model_test import MOST_ROWS, ROWS, ModelTest, Phase, sample_count
+from strop.services.drafts.draft import Trial
+from strop.services.numbers import clock
 from strop.web.context import services
 from strop.web.forms import number_field
-from strop.web.numbers import clock
 from strop.web.scores import draw_scores
 from strop.web.theme import button, tag, tag_text, text
-from strop.web.wizard.draft import Trial
 from strop.web.wizard.frame import Wizard
-from strop.web.wizard.trial import MOST_ROWS, ROWS, ModelTest, Phase, sample_count
 
 _LOOK_S = 0.4
 
