@@ -113,8 +113,11 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
     ("options", "said"),
     [
         ({"port": 70000}, "--port 70000: no such port; ports go from 1 to 65535"),
-        ({"host": "no.such.host.invalid"}, "--host no.such.host.invalid lets other machines in, and there is no key"),
-        ({"host": "127.0.0.1:80"}, "--host 127.0.0.1:80 lets other machines in, and there is no key"),
+        (
+            {"host": "no.such.host.invalid"},
+            "--host no.such.host.invalid is reachable from other machines, but there is no API key",
+        ),
+        ({"host": "127.0.0.1:80"}, "--host 127.0.0.1:80 is reachable from other machines, but there is no API key"),
         ({"host": "0.0.0.0"}, "create one first: strop keys create NAME"),
         ({"database_url": "sqlite:////nowhere/strop.db"}, "unable to open database file"),
         ({"database_url": "nonsense"}, "invalid database URL; expected postgresql://"),

@@ -183,7 +183,7 @@ def test_a_key_that_is_refused_fails_with_the_name_of_the_setting(
         assert endpoint.asked[0].key == "Bearer sk-never-shown"
     status, output = folder.status(), "".join(capfd.readouterr())
     assert status["state"] == "failed"
-    assert "api_key_env" in status["message"]
+    assert "$SOME_KEY" in status["message"]
     assert "who are you?" in status["message"]
     assert status["message"] in output
     assert "Traceback" not in output
