@@ -17,8 +17,8 @@ from pydantic import ValidationError
 from strop.config import RunConfig
 from strop.errors import InvalidRequest
 from strop.http.errors import param_of
-from strop.jobs.fork import keep_weights
 from strop.jobs.job import Job, NewJob
+from strop.jobs.kept_weights import keep_weights
 from strop.jobs.task import NewEvent
 from strop.services.container import Services
 from strop.services.job_order import Order, translate
