@@ -119,7 +119,7 @@ class JobQueue(TaskQueue[Job]):
         return self._first(jobs.c.fine_tuned_model == name)
 
     def by_model_name(self, name: str) -> Job | None:
-        """The job whose model is called so, or will be once it is finished."""
+        """The job that has made, or will make, the model of this name."""
         short = name.rpartition(":")[2]
         if re.fullmatch("[0-9a-f]{8}", short) is None:
             return None

@@ -18,7 +18,7 @@ from strop.store.taskdir import TaskDir
 
 @dataclass(frozen=True)
 class Exit:
-    """How a process has ended."""
+    """The exit of a process."""
 
     code: int
     """Exit status, negative for a signal, or `launcher.UNKNOWN_EXIT`."""
@@ -65,7 +65,7 @@ class Change:
     values: Mapping[str, Any] = field(default_factory=dict)
     """Columns of the table `tasks`."""
     also: Write | None = None
-    """Writes what only the kind has."""
+    """Writes columns that only this kind has."""
     durable: bool = True
     """False for what can be read from the folder again."""
 
@@ -90,7 +90,7 @@ class Handler(Protocol):
         """Whether the folder was made ready once."""
 
     def prepare(self) -> None:
-        """Make the folder ready, before the task is said to run: what the folder says later is about this attempt.
+        """Prepare the folder before the task is marked as running, so that its files describe this attempt.
 
         StropError where the task cannot be done, OSError where the disk is full or the folder not writable.
         """
@@ -129,7 +129,7 @@ class RunIngester(Protocol):
         """Id of the run, known or not."""
 
     def refresh(self, run_id: str) -> bool:
-        """Take in what is new; whether something was."""
+        """Ingest new data; return whether there was any."""
 
 
 class Secrets(Protocol):
@@ -151,7 +151,7 @@ class Tools:
     secrets: Secrets
     ingester: RunIngester
     ready: Callable[[str], bool] = lambda name: True
-    """Has a deployment loaded that a task is about to ask; False as long as it is not."""
+    """Request the load of a deployment that a task needs; False until it is loaded."""
 
 
 def read_output(folder: TaskDir, limit: int = 2000) -> str:

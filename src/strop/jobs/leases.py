@@ -28,13 +28,13 @@ _OPEN = (TaskStatus.QUEUED, TaskStatus.RUNNING)
 
 
 class LeaseLost(Conflict):
-    """The task is another server's by now, or a client changed it: nothing was written."""
+    """Another server has taken the task, or a client changed it: nothing was written."""
 
     code = "lease_lost"
 
 
 class RequestChanged(Conflict):
-    """A client requested another action in between: nothing was written; decide anew."""
+    """A client requested another action in between: nothing was written; decide again."""
 
     code = "request_changed"
 
@@ -52,7 +52,7 @@ class Leases:
         self._clock = clock
 
     def open_tasks(self) -> list[Task]:
-        """Tasks that somebody must work on, in the order of the queue."""
+        """Tasks that need work, in the order of the queue."""
         query = sa.select(tasks).where(tasks.c.status.in_(_OPEN)).order_by(tasks.c.place, tasks.c.seq)
         with self._database.read() as connection:
             return [to_task(row) for row in connection.execute(query).mappings()]
@@ -62,7 +62,7 @@ class Leases:
         return self._clock()
 
     def claim(self, task: Task, events: Sequence[NewEvent] = (), fence: int = 0, **values: Any) -> Task | None:
-        """Take a task as it was seen; None when somebody was faster. `values` are written along.
+        """Take a task as it was seen; None if another process was faster. `values` are written along.
 
         Its new token is also above `fence`, that of its folder.
         """
@@ -97,7 +97,7 @@ class Leases:
         also: Write | None = None,
         **values: Any,
     ) -> Task:
-        """Bring the task into a status in which nobody holds it and no action is requested.
+        """Set a status without a holder and without a requested action.
 
         Raises LeaseLost; RequestChanged where a client has requested something since `task` was
         read: what was acknowledged to it must not be lost.

@@ -15,7 +15,7 @@ from strop.types import Json
 LITTLE_SPACE = 8 * 2**20
 """Bytes. With less a status cannot be counted on to have been written."""
 
-# Failures that leave the run sound and go away once somebody has fixed something outside of it.
+# Failures with a cause outside the run: it can resume once that is fixed.
 _FIXABLE = frozenset({FailureCode.OUT_OF_MEMORY, FailureCode.DISK_FULL, "too_many_failed_groups"})
 
 

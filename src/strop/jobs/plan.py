@@ -9,7 +9,7 @@ from strop.jobs.task import Task
 
 
 def next_tasks(waiting: Sequence[Task], running: Sequence[Task], at_once: Mapping[str, int]) -> list[Task]:
-    """Of the waiting tasks, in the order of the queue, those of whose kind fewer run than may at once.
+    """Waiting tasks in queue order, up to the concurrency limit of each kind.
 
     Each kind has places of its own, so that a long queue of one keeps no other waiting.
     """

@@ -30,7 +30,7 @@ from strop.store.taskdir import TaskDir, read_object
 from strop.types import Json
 
 SHORT = ("validation", "trial", "lengths")
-"""Kinds of which nothing is kept for long."""
+"""Kinds whose folders are deleted soon after they end."""
 _KEPT_S = 3600.0
 _LOOK_S = 0.05
 _GRACE_S = 10.0
@@ -38,7 +38,7 @@ _GRACE_S = 10.0
 
 
 class SpecHandler:
-    """A task of which everything is in its folder: what to do in spec.json, and what came of it in result.json."""
+    """A task that lives in its folder: the input in spec.json, the result in result.json."""
 
     ends_with_server = False
 
@@ -133,7 +133,7 @@ class ShortQueue(TaskQueue[Task]):
     patience_s: ClassVar[float]
     """How long one may wait for its turn."""
     busy: ClassVar[str]
-    """What a client is told after that."""
+    """Message for clients after that."""
 
     def __init__(self, database: Database, folder: DataFolder, clock: Callable[[], float] = time.time) -> None:
         """`clock` gives the times that people see."""

@@ -1,4 +1,4 @@
-"""What a supervisor does with a running task at a moment, and how patient it is."""
+"""States of a running task in a supervisor, and their time limits."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _AT_ONCE = {"training": 1, "evaluation": 1, "validation": 1, "trial": 2, "length
 
 @dataclass(frozen=True)
 class _Sighting:
-    """A lease of somebody else's, and since when nothing about it has changed."""
+    """Another holder's lease, and the time of its last change."""
 
     token: int
     expires_at: float | None
@@ -75,7 +75,7 @@ class Supervisor:
         self._waking.set()
 
     def close(self) -> None:
-        """Stop working. Processes go on, but for those that need this server; the next one finds them."""
+        """Stop working. Processes continue, except those that need this server; the next supervisor adopts them."""
         self._closing.set()
         self._waking.set()
         if self._thread.ident is not None:
@@ -87,7 +87,7 @@ class Supervisor:
         self._works.clear()
 
     def tick(self) -> None:
-        """One round. What goes wrong with one task keeps no other from going on."""
+        """Run one round. An error in one task does not stop the others."""
         tasks = [task for task in self._seat.leases.open_tasks() if task.kind in self._kinds]
         self._drop_lost(tasks)
         self._beat()
@@ -146,7 +146,7 @@ class Supervisor:
             self._on_finished(work.task)
 
     def _may_take(self, task: Task) -> bool:
-        """Whether nobody else holds a task: it is free, it was ours, or its holder gives no sign of life."""
+        """Whether this supervisor may take a task: it is free, it was ours, or its lease has expired."""
         if task.lease_owner in (None, self._seat.leases.owner):
             return True
         now = self._seat.monotonic()
@@ -165,7 +165,7 @@ class Supervisor:
             self._guarded(work.task, self._seat.leases.beat)
 
     def _drop_lost(self, tasks: Sequence[Task]) -> None:
-        """Let go of tasks that are another server's by now, or that a client took away."""
+        """Drop tasks that another server has taken or that a client withdrew."""
         tokens = {task.id: task.token for task in tasks}
         for work in list(self._works.values()):
             if tokens.get(work.task.id) != work.task.token:
@@ -176,7 +176,7 @@ class Supervisor:
         self._complaints.pop(task.id, None)
 
     def _guarded(self, task: Task, act: Callable[[Task], object]) -> None:
-        """Do something about a task; what goes wrong is tried again in the next round."""
+        """Run an action on a task; after an error, the next round retries it."""
         try:
             act(task)
         except LeaseLost as lost:

@@ -49,7 +49,7 @@ class Work:
         self._launcher = launcher
         self._state: State = Starting(seat.monotonic())
         self._paused_alone = False
-        """It had paused before this supervisor looked, and nobody requested that."""
+        """Paused before this supervisor started, without a request."""
 
     @classmethod
     def begin(cls, seat: Seat, kind: Kind, task: Task) -> Work | None:
@@ -69,7 +69,7 @@ class Work:
 
     @classmethod
     def take_over(cls, seat: Seat, kind: Kind, task: Task) -> Work | None:
-        """Go on with a running task of another supervisor, or of this one before it was started anew.
+        """Go on with a running task of another supervisor, or of this one before its restart.
 
         A living process is adopted. How a dead one ended is read from the folder.
         """
@@ -85,7 +85,7 @@ class Work:
         work._paused_alone = handler.folder.status().get("state") == RunState.PAUSED
         if work._adopt_living() or work._paused_alone:
             return work
-        # From here on none of an older token begins to work; but one may have begun just now.
+        # No process with an older token can start from here on, but one may have just started.
         handler.folder.raise_fence(claimed.token)
         state = handler.folder.status().get("state", RunState.STARTING)
         never_started = claimed.pid is None and state == RunState.STARTING
@@ -121,7 +121,7 @@ class Work:
             self._launcher.stop(self._state.process, now=False)
 
     def _watch(self, state: Running | Stopping | Killed) -> None:
-        """Look at the process: what it has written, whether it lives, whether it should."""
+        """Check the process: read its output, whether it lives, and whether it should."""
         self._record(state.process)
         code = self._launcher.poll(state.process)
         self._follow()

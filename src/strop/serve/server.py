@@ -1,4 +1,4 @@
-"""A model process on its Unix socket, until it is told to end or its parent has ended."""
+"""A model process on its Unix socket, until it is terminated or its parent exits."""
 
 from __future__ import annotations
 
@@ -78,5 +78,5 @@ def _listener(path: str) -> Iterator[socket.socket]:
             os.unlink(path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(path)
-        os.chmod(path, 0o600)  # before anybody can connect: it does not listen yet
+        os.chmod(path, 0o600)  # before clients can connect: it does not listen yet
         yield listener

@@ -207,7 +207,7 @@ class EngineProcess:
             try:
                 await self.client.load(name, source)
                 self._present.add(name)
-            except StropError:  # it may have died of it: not to be tried for ever
+            except StropError:  # this model may have crashed the process: do not retry forever
                 self._models.pop(name, None)
 
 

@@ -122,7 +122,7 @@ PARAMETERS: Mapping[str, Parameter] = {parameter.key: parameter for parameter in
 
 
 def default_of(key: str) -> Json:
-    """What a parameter is where nobody says anything else."""
+    """The default value of a parameter."""
     table, _, field = key.rpartition(".")
     return getattr(TABLES[table], field) if table else "auto"
 
@@ -133,7 +133,7 @@ def value_of(values: Mapping[str, Json], key: str) -> Json:
 
 
 def fault_of(key: str, value: Json) -> str:
-    """What is wrong with a value, by the words of the configuration; empty where nothing is."""
+    """The configuration's error message for a value; empty for a valid value."""
     table, _, field = key.rpartition(".")
     tables: dict[str, Json] = {
         "name": "draft",
