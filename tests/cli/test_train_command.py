@@ -159,4 +159,4 @@ def test_a_finished_run_is_not_resumed(strop: Strop, finished: Path) -> None:
 def test_resuming_what_is_no_run_says_so(strop: Strop) -> None:
     done = strop("resume", "nowhere")
     assert done.returncode == 1
-    assert "nowhere is no run folder" in done.stderr
+    assert "nowhere is not a run folder" in done.stderr

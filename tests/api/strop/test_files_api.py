@@ -262,7 +262,7 @@ def test_tokens_have_texts_once_a_tokenizer_is_at_hand(client: TestClient, tmp_p
     save(run, 1, model=save_tiny_model("llama", tmp_path / "model"))
     run_id = client.post("runs/import", json={"path": str(run.path)}).json()["id"]
     rollout = client.get(f"runs/{run_id}/rollouts").json()["data"][0]
-    whole = client.get(f"rollouts/{rollout['id']}").json()
-    assert [token["id"] for token in whole["tokens"]] == whole["token_ids"]
-    assert all(token["sampled"] and token["logprob"] == -0.123456 for token in whole["tokens"])
-    assert "".join(token["text"] for token in whole["tokens"])
+    (segment,) = client.get(f"rollouts/{rollout['id']}").json()["segments"]
+    assert [token["id"] for token in segment["tokens"]] == segment["token_ids"]
+    assert all(token["sampled"] and token["logprob"] == -0.123456 for token in segment["tokens"])
+    assert "".join(token["text"] for token in segment["tokens"])
