@@ -89,6 +89,11 @@ class Leases:
             raise _lost(task)
         return changed
 
+    def explain(self, task: Task, reason: str) -> None:
+        """Say why a waiting task waits, also as an event, once. Nothing where it was changed in between."""
+        unchanged = sa.and_(tasks.c.status == TaskStatus.QUEUED, _same_request(task))
+        self._write(task, unchanged, {"reason": reason}, [NewEvent(reason, once=f"waits:{task.token}")])
+
     def settle(
         self,
         task: Task,

@@ -58,7 +58,7 @@ class Work:
         fault = _prepare(handler)
         noun = "Job" if task.kind == "training" else task.kind.capitalize()
         events = [NewEvent(f"{noun} started" if task.started_at is None else f"{noun} goes on")]
-        values = {"status": TaskStatus.RUNNING, "pid": None, "pid_started_at": None}
+        values = {"status": TaskStatus.RUNNING, "reason": None, "pid": None, "pid_started_at": None}
         claimed = seat.leases.claim(task, events, fence=handler.folder.fence(), **values)
         if claimed is None:
             return None
