@@ -128,10 +128,10 @@ class TrialHandler(SpecHandler):
 
 
 class ShortQueue(TaskQueue[Task]):
-    """Tasks of one short kind, each created, waited for and forgotten in one call."""
+    """Tasks of one short kind, each created, awaited and deleted in one call."""
 
     patience_s: ClassVar[float]
-    """How long one may wait for its turn."""
+    """Maximum time in the queue, in seconds."""
     busy: ClassVar[str]
     """Message for clients after that."""
 
