@@ -1,8 +1,8 @@
 """Runs the tasks of every kind, in one thread of the server.
 
-Each round looks at all open tasks: those whose turn it is are begun, those that nobody holds any
-more are taken over, and each that is held gets a tick. The processes outlive the server; the next
-one finds them again.
+Each round checks all open tasks: it starts tasks whose turn has come, takes over tasks without a
+holder, and ticks each task that it holds. The processes outlive the server; the next server adopts
+them.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Supervisor:
         monotonic: Callable[[], float] = time.monotonic,
         on_finished: Callable[[Task], object] = lambda task: None,
     ) -> None:
-        """`owner` stands for who holds the data folder's lock, so there is one at a time: what it
-        held before it was started anew, it takes back at once. By default host and folder.
+        """`owner` identifies the only holder of the data folder's lock; after a restart it takes its
+        tasks back at once. By default host and folder.
         `on_finished` is called with each task that ends while this runs."""
         leases = Leases(tools.database, owner or f"{socket.gethostname()}:{tools.folder.path}", limits.lease_s, clock)
         self._seat = Seat(leases, limits, monotonic, tools.folder.path)
@@ -156,7 +156,7 @@ class Supervisor:
         return now - seen.since > self._seat.limits.lease_s
 
     def _beat(self) -> None:
-        """Renew what is held, three times in the life of a lease."""
+        """Renew the leases of held tasks, three times per lease duration."""
         now = self._seat.monotonic()
         if now < self._beat_at:
             return
