@@ -44,10 +44,10 @@ class Launcher(Protocol):
         """Start a process that outlives this one. Raises OSError if that fails."""
 
     def find(self, folder: Path, known: Process | None = None) -> Process | None:
-        """The one that works on a task at this moment, whoever started it; or `known`, as it was once
-        launched, if that is about to.
+        """The process that works on a task now, independent of who started it; or `known`, an
+        earlier launch, if that is about to start work.
 
-        Raises Unreachable where one does that is out of our reach.
+        Raises Unreachable if such a process cannot be reached from here.
         """
 
     def poll(self, process: Process) -> int | None:
