@@ -76,7 +76,7 @@ class Options:
     max_concurrent: int = 16
     """Completions of one deployment that are decoded at the same time."""
     memory: float | None = None
-    """GiB that all deployments may take; by default most of what the device has."""
+    """Memory limit of all deployments in GiB; by default most of the device's memory."""
     idle_minutes: float = 30.0
     """After so long without a request a deployment is unloaded; 0 means never."""
     stalled_minutes: float = 30.0
@@ -188,7 +188,7 @@ class _Worker(Protocol):
 
 
 class _Upkeep:
-    """Looks after what no request asks for: runs that somebody else trains, files that expire."""
+    """Background work: ingest runs of other processes, delete expired files."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -270,7 +270,7 @@ def _refuse_open_door(services: Services, options: Options) -> None:
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    """A socket with the address taken; it listens once there is somebody to answer."""
+    """A bound socket that does not listen yet."""
     if not 0 <= port < 2**16:  # the resolver would take it modulo 65536
         raise ServerError(f"--port {port}: no such port; ports go from 1 to 65535")
     try:

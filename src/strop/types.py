@@ -129,7 +129,7 @@ class TurnTokens:
     logprobs_T: tuple[float, ...]
     """Log-probability of each sampled id at the sampling temperature."""
     new_segment: bool = False
-    """Whether the prompt did not extend the ids so far: a template that rewrites history does that."""
+    """Whether the prompt did not extend the earlier ids, as with a template that rewrites history."""
 
 
 @dataclass(frozen=True)

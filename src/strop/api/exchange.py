@@ -20,7 +20,7 @@ from strop.errors import TooLarge
 log = logging.getLogger("strop.api")
 
 Observer = Callable[[Scope, int, float], None]
-"""Hears of every answer: the scope with its route, the status, and the seconds until its last byte."""
+"""Called for every response with the scope and its route, the status, and the seconds until its last byte."""
 
 _DRAINED_BYTES = 64 * 1024 * 1024
 _DRAINED_S = 10.0
@@ -119,7 +119,7 @@ class _Exchange:
         await self._send(message)
 
     async def _drain(self) -> None:
-        """Read what the client still sends: it hears the answer only once it has sent its body.
+        """Read the rest of the request body: clients read the answer only after they have sent it.
 
         Up to a limit: to take in a body of any size only to refuse it would help an attacker.
         """
@@ -130,7 +130,7 @@ class _Exchange:
 
 
 def _note(scope: Scope, status: int, seconds: float) -> None:
-    """A line in the log. Never the query or a header: those may hold what nobody else should read."""
+    """A line in the log. Never log the query or a header: they may hold secrets."""
     state = scope["state"]
     key = f" key {state['key']!r}" if "key" in state else ""
     log.info("%s %r %d %.0f ms %s%s", scope["method"], scope["path"], status, seconds * 1000, state["request_id"], key)

@@ -1,7 +1,7 @@
 """Query parameters of lists by cursor, in OpenAI's form.
 
 `after` is the id of the last item of the page before. `has_more` is always there: OpenAI's
-client asks for ever without it.
+client never stops requesting pages without it.
 """
 
 from __future__ import annotations

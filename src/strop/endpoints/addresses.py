@@ -1,4 +1,4 @@
-"""Which addresses a URL that somebody else wrote may lead to.
+"""Allowed addresses for URLs from users.
 
 A name is checked twice: by its spelling when it is configured, and by every address that it
 resolves to when a connection is made, to exactly the address that was checked. In between, a
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from strop.errors import InvalidRequest
 
-# They hand out credentials of the machine to whoever asks from inside.
+# They return the machine's credentials to any local client.
 _METADATA = frozenset(map(ip_address, ("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254")))
 _NAT64 = (ip_network("64:ff9b::/96"), ip_network("64:ff9b:1::/48"))
 _COMPATIBLE = ip_network("::/96")

@@ -1,4 +1,4 @@
-"""HTTP to servers that somebody else named: only to addresses that were checked, with a limit on the answer."""
+"""HTTP to URLs from users: only to checked addresses, with a size limit on the answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Resolve = Callable[[str, int, bool], Awaitable[list[str]]]
 
 
 class UnwantedAnswer(Exception):
-    """A server sends more than anybody could want."""
+    """An answer exceeds the size limit."""
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):

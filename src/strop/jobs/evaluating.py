@@ -108,7 +108,7 @@ class EvaluationHandler:
             return Settled(TaskStatus.SUCCEEDED)
         if state == RunState.FAILED:
             return Settled(TaskStatus.FAILED, str(status.get("message")))
-        if state == RunState.PAUSED:  # by whoever shuts the machine down, or by this server
+        if state == RunState.PAUSED:  # by a shutdown of the machine, or by this server
             return Restart(counted=False)
         return Restart("its process ended unexpectedly; its last output is in raw_output.log")
 

@@ -107,7 +107,7 @@ class EvaluationQueue(TaskQueue[Evaluation]):
             return self._move(connection, evaluation, TaskStatus.QUEUED, **cleared, restarts=0, place=last_place())
 
     def delete(self, evaluation_id: str) -> None:
-        """Forget it, its answers and its folder. Conflict as long as it waits or runs."""
+        """Forget it, its answers and its folder. Raises Conflict while it waits or runs."""
         with self.database.write() as connection:
             evaluation = self._get(connection, evaluation_id, lock=True)
             if not evaluation.status.finished:

@@ -37,7 +37,7 @@ class RunFollower:
         self._reported_checkpoints = set(checkpoints)
 
     def news(self, limit: int = 500) -> News:
-        """What was not reported yet, oldest first; of steps no more than `limit`."""
+        """New items, oldest first, with at most `limit` steps."""
         for line in self._lines.read():
             if line["step"] > max(self._last_step, self._steps[-1]["step"] if self._steps else -1):
                 self._steps.append(line)
@@ -54,7 +54,7 @@ class RunFollower:
 
 
 class _Lines:
-    """Whole lines of a growing file, each once; all of them anew when it was replaced."""
+    """Complete lines of a growing file, each once; all lines again if the file was replaced."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

@@ -23,7 +23,7 @@ from strop.types import Json
 
 @dataclass(frozen=True)
 class NewJob:
-    """What a client asks for."""
+    """A client's request for a job."""
 
     name: str
     model: str
@@ -35,7 +35,7 @@ class NewJob:
     training_file: str | None = None
     validation_file: str | None = None
     forked_from: str | None = None
-    """Id of the checkpoint that training goes on from."""
+    """Id of the checkpoint that training starts from."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class JobQueue(TaskQueue[Job]):
         return self._first(jobs.c.fine_tuned_model == name)
 
     def by_model_name(self, name: str) -> Job | None:
-        """The job whose model is called so, or will be once it is finished."""
+        """The job that has made, or will make, the model of this name."""
         short = name.rpartition(":")[2]
         if re.fullmatch("[0-9a-f]{8}", short) is None:
             return None

@@ -1,4 +1,4 @@
-"""What a supervisor needs to know about a kind of task. `kinds.KINDS` lists them."""
+"""The protocols of a kind of task, for supervisors. `kinds.KINDS` lists them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from strop.store.taskdir import TaskDir
 
 @dataclass(frozen=True)
 class Exit:
-    """How a process has ended."""
+    """The exit of a process."""
 
     code: int
     """Exit status, negative for a signal, or `launcher.UNKNOWN_EXIT`."""
     requested: Action | None
-    """What a client had asked for."""
+    """The action that a client requested."""
     free_bytes: int
     """On the disk of the data folder."""
     paused_alone: bool = False
@@ -32,7 +32,7 @@ class Exit:
 
 @dataclass(frozen=True)
 class Settled:
-    """Nothing more is to be done for a task, or nothing until it is resumed."""
+    """A task is finished, or paused until it is resumed."""
 
     status: TaskStatus
     reason: str | None = None
@@ -53,33 +53,33 @@ Outcome = Settled | Restart
 
 
 def failed(error: StropError) -> Settled:
-    """The outcome where something that a user gave cannot be used."""
+    """The outcome for invalid user input."""
     return Settled(TaskStatus.FAILED, error.message, error.code, error.param)
 
 
 @dataclass(frozen=True)
 class Change:
-    """What is to be written about a task in one transaction."""
+    """Changes to a task, written in one transaction."""
 
     events: Sequence[NewEvent] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
     """Columns of the table `tasks`."""
     also: Write | None = None
-    """Writes what only the kind has."""
+    """Writes columns that only this kind has."""
     durable: bool = True
-    """False for what can be read from the folder again."""
+    """False for data that can be read from the folder again."""
 
 
 class Handler(Protocol):
-    """What is particular about one task while a supervisor has it."""
+    """The kind-specific handling of one task."""
 
     @property
     def folder(self) -> TaskDir:
-        """Where its process works."""
+        """The folder of its process."""
 
     @property
     def ends_with_server(self) -> bool:
-        """Whether its process needs this very server, and is stopped when that stops."""
+        """Whether its process depends on this server and stops with it."""
 
     @property
     def time_limit_s(self) -> float | None:
@@ -87,10 +87,10 @@ class Handler(Protocol):
 
     @property
     def prepared(self) -> bool:
-        """Whether the folder was made ready once."""
+        """Whether the folder was prepared before."""
 
     def prepare(self) -> None:
-        """Make the folder ready, before the task is said to run: what the folder says later is about this attempt.
+        """Prepare the folder before the task is marked as running, so that its files describe this attempt.
 
         StropError where the task cannot be done, OSError where the disk is full or the folder not writable.
         """
@@ -102,34 +102,34 @@ class Handler(Protocol):
         """
 
     def follow(self) -> Iterator[Change]:
-        """What the process has written since; each change is written before the next is asked for."""
+        """New output of the process; each change is stored before the next is requested."""
 
     def conclude(self, ended: Exit) -> Outcome:
-        """What the end of the process means."""
+        """The outcome of the task after the exit of its process."""
 
     def finish(self, outcome: Settled) -> Change:
         """Leave the folder as the outcome has it; what is written together with the outcome."""
 
 
 class Kind(Protocol):
-    """A kind of task: where its processes run, and what handles each of them."""
+    """A kind of task: the launcher of its processes, and a handler for each task."""
 
     @property
     def launcher(self) -> Launcher:
-        """Where its processes run."""
+        """Launcher of its processes."""
 
     def open(self, task: Task) -> Handler:
-        """What handles a task from now on."""
+        """Create the handler of a task."""
 
 
 class RunIngester(Protocol):
-    """Takes run folders into the database: see `store.ingest`."""
+    """Ingests run folders into the database: see `store.ingest`."""
 
     def import_run(self, path: Path) -> str:
         """Id of the run, known or not."""
 
     def refresh(self, run_id: str) -> bool:
-        """Take in what is new; whether something was."""
+        """Ingest new data; return whether there was any."""
 
 
 class Secrets(Protocol):
@@ -151,11 +151,11 @@ class Tools:
     secrets: Secrets
     ingester: RunIngester
     ready: Callable[[str], bool] = lambda name: True
-    """Has a deployment loaded that a task is about to ask; False as long as it is not."""
+    """Request the load of a deployment that a task needs; False until it is loaded."""
 
 
 def read_output(folder: TaskDir, limit: int = 2000) -> str:
-    """The end of what a process has said."""
+    """The last lines of a process's output."""
     try:
         with open(folder.raw_output, "rb") as file:
             file.seek(max(0, file.seek(0, 2) - limit))

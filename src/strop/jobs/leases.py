@@ -28,13 +28,13 @@ _OPEN = (TaskStatus.QUEUED, TaskStatus.RUNNING)
 
 
 class LeaseLost(Conflict):
-    """The task is another server's by now, or a client changed it: nothing was written."""
+    """Another server has taken the task, or a client changed it: nothing was written."""
 
     code = "lease_lost"
 
 
 class RequestChanged(Conflict):
-    """A client requested another action in between: nothing was written; decide anew."""
+    """A client requested another action in between: nothing was written; decide again."""
 
     code = "request_changed"
 
@@ -45,14 +45,14 @@ class Leases:
     def __init__(
         self, database: Database, owner: str, duration_s: float, clock: Callable[[], float] = time.time
     ) -> None:
-        """`owner` names whoever holds the data folder: what it held before it was started anew is its own."""
+        """`owner` identifies the holder of the data folder; it keeps its leases after a restart."""
         self._database = database
         self.owner = owner
         self._duration_s = duration_s
         self._clock = clock
 
     def open_tasks(self) -> list[Task]:
-        """Tasks that somebody must work on, in the order of the queue."""
+        """Tasks that need work, in the order of the queue."""
         query = sa.select(tasks).where(tasks.c.status.in_(_OPEN)).order_by(tasks.c.place, tasks.c.seq)
         with self._database.read() as connection:
             return [to_task(row) for row in connection.execute(query).mappings()]
@@ -62,7 +62,7 @@ class Leases:
         return self._clock()
 
     def claim(self, task: Task, events: Sequence[NewEvent] = (), fence: int = 0, **values: Any) -> Task | None:
-        """Take a task as it was seen; None when somebody was faster. `values` are written along.
+        """Take a task as it was seen; None if another process was faster. `values` are written along.
 
         Its new token is also above `fence`, that of its folder.
         """
@@ -102,7 +102,7 @@ class Leases:
         also: Write | None = None,
         **values: Any,
     ) -> Task:
-        """Bring the task into a status in which nobody holds it and no action is requested.
+        """Set a status without a holder and without a requested action.
 
         Raises LeaseLost; RequestChanged where a client has requested something since `task` was
         read: what was acknowledged to it must not be lost.
@@ -117,7 +117,7 @@ class Leases:
         return settled
 
     def release(self, task: Task) -> None:
-        """Give the task up as it is, for any server to take at once. Nothing where the lease was lost."""
+        """Release the task unchanged, for any server to take. No effect if the lease was lost."""
         self._write(task, self._held(), {"lease_owner": None, "lease_expires_at": None})
 
     def _write(
@@ -129,7 +129,7 @@ class Leases:
         also: Write | None = None,
         durable: bool = True,
     ) -> Task | None:
-        """Change the row if it still has the token, and the condition holds; None where not."""
+        """Change the row if its token and the condition still hold; None otherwise."""
         status = values.get("status", task.status)
         if status is not task.status and status not in TRANSITIONS[task.status]:
             raise ValueError(f"a task does not go from {task.status} to {status}")

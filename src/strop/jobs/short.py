@@ -30,7 +30,7 @@ from strop.store.taskdir import TaskDir, read_object
 from strop.types import Json
 
 SHORT = ("validation", "trial", "lengths")
-"""Kinds of which nothing is kept for long."""
+"""Kinds whose folders are deleted soon after they end."""
 _KEPT_S = 3600.0
 _LOOK_S = 0.05
 _GRACE_S = 10.0
@@ -38,7 +38,7 @@ _GRACE_S = 10.0
 
 
 class SpecHandler:
-    """A task of which everything is in its folder: what to do in spec.json, and what came of it in result.json."""
+    """A task that lives in its folder: the input in spec.json, the result in result.json."""
 
     ends_with_server = False
 
@@ -49,7 +49,7 @@ class SpecHandler:
 
     @property
     def prepared(self) -> bool:
-        """Whether it is written down what to do."""
+        """Whether the specification is written."""
         return self.folder.spec_file.is_file()
 
     def prepare(self) -> None:
@@ -60,7 +60,7 @@ class SpecHandler:
         return Environment(self._tools.secrets).public
 
     def follow(self) -> Iterator[Change]:
-        """Nothing is to be seen before the result."""
+        """No changes before the result."""
         return iter(())
 
     def conclude(self, ended: Exit) -> Outcome:
@@ -128,12 +128,12 @@ class TrialHandler(SpecHandler):
 
 
 class ShortQueue(TaskQueue[Task]):
-    """Tasks of one short kind, each created, waited for and forgotten in one call."""
+    """Tasks of one short kind, each created, awaited and deleted in one call."""
 
     patience_s: ClassVar[float]
-    """How long one may wait for its turn."""
+    """Maximum time in the queue, in seconds."""
     busy: ClassVar[str]
-    """What a client is told after that."""
+    """Message for clients after that."""
 
     def __init__(self, database: Database, folder: DataFolder, clock: Callable[[], float] = time.time) -> None:
         """`clock` gives the times that people see."""
@@ -141,7 +141,7 @@ class ShortQueue(TaskQueue[Task]):
         self._folder = folder
 
     def run(self, spec: Mapping[str, Json]) -> dict[str, Json]:
-        """Have a process do what `spec` says, and wait: its result.
+        """Run a process for `spec`, wait, and return its result.
 
         Blocks the calling thread. Unavailable where others take too long; `error` where it fails.
         """

@@ -1,8 +1,8 @@
 """Runs the tasks of every kind, in one thread of the server.
 
-Each round looks at all open tasks: those whose turn it is are begun, those that nobody holds any
-more are taken over, and each that is held gets a tick. The processes outlive the server; the next
-one finds them again.
+Each round checks all open tasks: it starts tasks whose turn has come, takes over tasks without a
+holder, and ticks each task that it holds. The processes outlive the server; the next server adopts
+them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _AT_ONCE = {"training": 1, "evaluation": 1, "validation": 1, "trial": 2, "length
 
 @dataclass(frozen=True)
 class _Sighting:
-    """A lease of somebody else's, and since when nothing about it has changed."""
+    """Another holder's lease, and the time of its last change."""
 
     token: int
     expires_at: float | None
@@ -51,10 +51,10 @@ class Supervisor:
         on_finished: Callable[[Task], object] = lambda task: None,
         device: Device | None = None,
     ) -> None:
-        """`owner` stands for who holds the data folder's lock, so there is one at a time: what it
-        held before it was started anew, it takes back at once. By default host and folder.
-        `on_finished` is called with each task that ends while this runs. Without a `device` memory
-        is no concern."""
+        """`owner` identifies the only holder of the data folder's lock; after a restart it takes its
+        tasks back at once. By default host and folder.
+        `on_finished` is called with each task that ends while this runs. Without a `device`,
+        memory is not planned."""
         leases = Leases(tools.database, owner or f"{socket.gethostname()}:{tools.folder.path}", limits.lease_s, clock)
         self._seat = Seat(leases, limits, monotonic, tools.folder.path)
         self._kinds = kinds
@@ -79,7 +79,7 @@ class Supervisor:
         self._waking.set()
 
     def close(self) -> None:
-        """Stop working. Processes go on, but for those that need this server; the next one finds them."""
+        """Stop working. Processes continue, except those that need this server; the next supervisor adopts them."""
         self._closing.set()
         self._waking.set()
         if self._thread.ident is not None:
@@ -91,7 +91,7 @@ class Supervisor:
         self._works.clear()
 
     def tick(self) -> None:
-        """One round. What goes wrong with one task keeps no other from going on."""
+        """Run one round. An error in one task does not stop the others."""
         tasks = [task for task in self._seat.leases.open_tasks() if task.kind in self._kinds]
         self._drop_lost(tasks)
         self._beat()
@@ -187,7 +187,7 @@ class Supervisor:
             self._on_finished(work.task)
 
     def _may_take(self, task: Task) -> bool:
-        """Whether nobody else holds a task: it is free, it was ours, or its holder gives no sign of life."""
+        """Whether this supervisor may take a task: it is free, it was ours, or its lease has expired."""
         if task.lease_owner in (None, self._seat.leases.owner):
             return True
         now = self._seat.monotonic()
@@ -197,7 +197,7 @@ class Supervisor:
         return now - seen.since > self._seat.limits.lease_s
 
     def _beat(self) -> None:
-        """Renew what is held, three times in the life of a lease."""
+        """Renew the leases of held tasks, three times per lease duration."""
         now = self._seat.monotonic()
         if now < self._beat_at:
             return
@@ -206,7 +206,7 @@ class Supervisor:
             self._guarded(work.task, self._seat.leases.beat)
 
     def _drop_lost(self, tasks: Sequence[Task]) -> None:
-        """Let go of tasks that are another server's by now, or that a client took away."""
+        """Drop tasks that another server has taken or that a client withdrew."""
         tokens = {task.id: task.token for task in tasks}
         for work in list(self._works.values()):
             if tokens.get(work.task.id) != work.task.token:
@@ -217,7 +217,7 @@ class Supervisor:
         self._complaints.pop(task.id, None)
 
     def _guarded(self, task: Task, act: Callable[[Task], object]) -> None:
-        """Do something about a task; what goes wrong is tried again in the next round."""
+        """Run an action on a task; after an error, the next round retries it."""
         try:
             act(task)
         except LeaseLost as lost:

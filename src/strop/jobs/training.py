@@ -108,7 +108,7 @@ class TrainingHandler:
         return classify_exit(self.folder.status(), ended)
 
     def finish(self, outcome: Settled) -> Change:
-        """Let the status of a run whose process was killed not say for ever that it is running."""
+        """Correct the status of a run whose process was killed while running."""
         self._close(outcome)
         return Change(ending_events(self.job, outcome), also=lambda connection: self._record(connection, outcome))
 

@@ -1,7 +1,7 @@
-"""One running task in the hands of a supervisor: its process is started, followed, stopped, replaced.
+"""One running task of a supervisor: starts, follows, stops and restarts its process.
 
-`tick` is called again and again and never waits. What it learns goes to the database with the
-task's token; what it does to processes comes after the folder's fence was raised to that token.
+`tick` is called repeatedly and never waits. It writes to the database with the task's token, and
+acts on processes only after raising the folder's fence to that token.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LOOK_AGAIN_S = 5.0
 
 @dataclass(frozen=True)
 class Seat:
-    """What every piece of work of one supervisor uses."""
+    """Shared state of all tasks of one supervisor."""
 
     leases: Leases
     limits: Limits
@@ -49,11 +49,11 @@ class Work:
         self._launcher = launcher
         self._state: State = Starting(seat.monotonic())
         self._paused_alone = False
-        """It had paused before this supervisor looked, and nobody requested that."""
+        """Paused before this supervisor started, without a request."""
 
     @classmethod
     def begin(cls, seat: Seat, kind: Kind, task: Task) -> Work | None:
-        """Take a task of the queue; None when it was changed or taken in between."""
+        """Take a task from the queue; None if it was changed or taken in between."""
         handler = kind.open(task)
         fault = _prepare(handler)
         noun = "Job" if task.kind == "training" else task.kind.capitalize()
@@ -69,7 +69,7 @@ class Work:
 
     @classmethod
     def take_over(cls, seat: Seat, kind: Kind, task: Task) -> Work | None:
-        """Go on with a running task of another supervisor, or of this one before it was started anew.
+        """Continue a running task of another supervisor, or of this one before its restart.
 
         A living process is adopted. How a dead one ended is read from the folder.
         """
@@ -85,7 +85,7 @@ class Work:
         work._paused_alone = handler.folder.status().get("state") == RunState.PAUSED
         if work._adopt_living() or work._paused_alone:
             return work
-        # From here on none of an older token begins to work; but one may have begun just now.
+        # No process with an older token can start from here on, but one may have just started.
         handler.folder.raise_fence(claimed.token)
         state = handler.folder.status().get("state", RunState.STARTING)
         never_started = claimed.pid is None and state == RunState.STARTING
@@ -121,7 +121,7 @@ class Work:
             self._launcher.stop(self._state.process, now=False)
 
     def _watch(self, state: Running | Stopping | Killed) -> None:
-        """Look at the process: what it has written, whether it lives, whether it should."""
+        """Check the process: read its output, whether it lives, and whether it should."""
         self._record(state.process)
         code = self._launcher.poll(state.process)
         self._follow()
@@ -135,7 +135,7 @@ class Work:
             self._check_progress(state)
 
     def _stop(self, state: Running | Stopping, action: Action) -> None:
-        """Ask once. A cancelled process that takes too long is ended: what it has saved is whole at any moment."""
+        """Request a stop once. A cancelled process that takes too long is killed; saved files are always complete."""
         now = self._seat.monotonic()
         if isinstance(state, Running):
             self._launcher.stop(state.process, now=False)
@@ -146,7 +146,7 @@ class Work:
             self._launcher.stop(state.process, now=True)
 
     def _check_progress(self, state: Running) -> None:
-        """End a process that takes longer than it may, or has not written anything for too long."""
+        """End a process that exceeds its time limit or has written nothing for too long."""
         now = self._seat.monotonic()
         limit, stalled_s = self.handler.time_limit_s, self._seat.limits.stalled_s
         if limit is not None and now - state.since > limit:
@@ -186,7 +186,7 @@ class Work:
             self._adopt(process)
 
     def _adopt_living(self) -> bool:
-        """Take on a process that works on the task, or was started for that; False where there is none."""
+        """Adopt a process that works on the task or was started for it; False if there is none."""
         pid, started_at = self.task.pid, self.task.pid_started_at
         known = Process(pid, started_at) if pid is not None and started_at is not None else None
         try:
@@ -218,7 +218,7 @@ class Work:
         self.task = self._seat.leases.change(self.task, **values, started_at=started_at, reason=reason)
 
     def _follow(self) -> None:
-        """Take in what the process has written since."""
+        """Ingest the new output of the process."""
         for change in self.handler.follow():
             self._write(change)
 
@@ -227,7 +227,7 @@ class Work:
             self.task = self._seat.leases.change(self.task, change.events, change.also, change.durable, **change.values)
 
     def _conclude(self, code: int, known: Outcome | None) -> None:
-        """No process is at work: see what that means."""
+        """Handle a task without a process."""
         self._follow()
         free = shutil.disk_usage(self._seat.data).free
         ended = Exit(code, self.task.requested, free, self._paused_alone)

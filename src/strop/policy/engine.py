@@ -33,7 +33,7 @@ class Request:
     params: SamplingParams
     completions: list[Completion | None]
     ids: list[list[int]]
-    """What was drawn so far for each completion."""
+    """Ids drawn so far for each completion."""
     logprobs: list[list[float]]
     alternatives: list[list[Alternatives]]
     """For each drawn id, where `params.top_logprobs` asks for them."""
@@ -77,7 +77,7 @@ class _Sequence:
 
 @dataclass(frozen=True)
 class Limits:
-    """What one engine may take; by default all that the machine has."""
+    """Limits of one engine; by default those of the machine."""
 
     prompt_tokens: int | None = None
     """Prompts that are prefilled together; a longer one goes alone."""

@@ -1,6 +1,6 @@
 """One thread that decodes: it steps the engines of all models in turn.
 
-Others hand it requests and hear of tokens through callbacks. No tensor leaves the thread.
+Other threads submit requests and receive tokens through callbacks. No tensor leaves the thread.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Progress:
     done: bool = False
     """Whether this is the last report."""
     error: Exception | None = None
-    """Why there will be no more; only in a last report."""
+    """Reason for the end; only in the last report."""
 
 
 Report = Callable[[Progress], None]
-"""Hears of a request after each step, in the engine thread. Must not block or raise."""
+"""Called in the engine thread after each step of a request. Must not block or raise."""
 
 
 @dataclass(eq=False)
@@ -203,7 +203,7 @@ class _Loop:
         except Exception as error:
             shed, fault = engine.shed(error), error
         if not engine.busy:
-            engine.release()  # before anybody hears of the end: training needs the memory
+            engine.release()  # before callers learn of the end: training needs the memory
         if fault is not None:
             self._fail([ticket for ticket in self._of(engine) if ticket.request in shed], fault)
         for ticket in self._of(engine):

@@ -182,7 +182,7 @@ def attach(base: Policy, source: str, name: str) -> Policy:
 def check_support(policy: Policy, frozen: FrozenWeights | None = None) -> None:
     """Run a few tokens to verify that the model matches strop's assumptions.
 
-    `frozen` has the matrices of a base that is shared: they are not made anew for the trial.
+    `frozen` has the matrices of a base that is shared: they are not created again for the trial.
     Raises ModelError naming what it does otherwise: attention of another kind, or an output
     head that is more than one matrix.
     """

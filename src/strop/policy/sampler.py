@@ -1,4 +1,4 @@
-"""Sampling in this process: coroutines share one engine, and none of them waits for a decode step."""
+"""Sampling in this process: coroutines share one engine, and no decode step blocks the event loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LocalSampler:
     """
 
     def __init__(self, engine: Engine, on_progress: Callable[[Progress], None] | None = None) -> None:
-        """`on_progress` hears in the event loop what each step has brought, before the last call returns."""
+        """`on_progress` is called in the event loop with the result of each step, before the last call returns."""
         self._engine = engine
         self._on_progress = on_progress
         self._thread = EngineThread()

@@ -35,7 +35,7 @@ class ParsedAnswer:
 
 @dataclass(frozen=True)
 class ToolCallFormat:
-    """How a model writes tool calls."""
+    """The tool-call format of a model."""
 
     name: str
     """Name of the family."""
@@ -49,7 +49,7 @@ class ToolCallFormat:
 
     @property
     def openings(self) -> tuple[str, ...]:
-        """Texts of which one begins every call."""
+        """Texts that can begin a call."""
         return self.family.openings
 
     def parse(self, text: str, tools: Sequence[Mapping[str, Json]] = ()) -> ParsedAnswer:
@@ -78,7 +78,7 @@ class ToolCallFormat:
         return ParsedAnswer(content.strip() if calls else text, tuple(calls), tuple(malformed))
 
     def safe_length(self, text: str) -> int:
-        """How much of an answer so far cannot be part of a call: a stream may send that."""
+        """Length of the part of an answer that cannot belong to a call and can be streamed."""
         if self.family.at_start:
             begun = text.lstrip()
             possible = not begun or any(begun.startswith(mark) or mark.startswith(begun) for mark in self.openings)

@@ -32,7 +32,7 @@ class Family:
     read: Reader
     closing: re.Pattern[str]
     openings: tuple[str, ...]
-    """Literal texts of which one begins every call: what a stream must hold back."""
+    """Literal texts that can begin a call; a stream must hold them back."""
     closed: bool = True
     """Whether a call without its closing is malformed."""
     at_start: bool = False

@@ -46,11 +46,11 @@ class EngineClient:
         return _MODEL_STATE.validate_python(await self.complete("/v1/strop/load", {"name": name, "source": source}))
 
     async def unload(self, name: str) -> None:
-        """Unload a model and free its memory; what it was answering fails with Unavailable."""
+        """Unload a model and free its memory; its requests in progress fail with Unavailable."""
         await self.complete("/v1/strop/unload", {"name": name})
 
     async def state(self) -> EngineState:
-        """What is loaded, and how busy it is."""
+        """The loaded models and their load."""
         with self._connection() as http:
             response = await http.get("/v1/strop/state")
             _check(response, response.content)

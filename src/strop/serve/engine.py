@@ -36,7 +36,7 @@ _PREFILL_TOKENS = 2048
 # Of the memory that is free; the rest is for what a step needs beside keys and values.
 _CACHE_SHARE = 0.8
 
-# For clients that are slow to hear that their model was unloaded.
+# Grace period for clients of an unloaded model.
 _PATIENCE_S = 2.0
 
 
@@ -105,7 +105,7 @@ class ModelHost:
         self._changing = asyncio.Lock()
 
     async def load(self, name: str, source: str) -> ModelState:
-        """Have a model under a name. Conflict where the name has another source."""
+        """Load a model under a name. Raises Conflict if the name has another source."""
         served = self._served.get(name)
         if served is None:
             place = await asyncio.to_thread(self._cache.fetch, source)  # which may take as long as the network does
@@ -115,7 +115,7 @@ class ModelHost:
         return served.state()
 
     async def unload(self, name: str) -> None:
-        """Fail what a model has to do, and free its memory."""
+        """Fail the requests of a model and free its memory."""
         async with self._changing:
             served = self._served.pop(name, None)
             if served is None:
@@ -129,7 +129,7 @@ class ModelHost:
             await asyncio.get_running_loop().run_in_executor(self._loader, self._cache.drop, model)
 
     def state(self) -> EngineState:
-        """What is loaded, and how busy it is."""
+        """The loaded models and their load."""
         models = tuple(served.state() for served in self._served.values())
         memory = self._cache.memory_bytes + sum(model.cache_bytes for model in models)
         return EngineState(models, memory, self._cache.memory_limit, str(self._cache.device))
@@ -173,7 +173,7 @@ class ModelHost:
         self._loader.shutdown(wait=False, cancel_futures=True)
 
     async def _left_alone(self, served: _Served) -> None:
-        """Wait until those who asked have heard of the end: they hold on to the model until then."""
+        """Wait until all callers were notified: they hold references to the model until then."""
         end = time.monotonic() + _PATIENCE_S
         while served.unfinished and time.monotonic() < end:
             await asyncio.sleep(0.01)
@@ -208,7 +208,7 @@ class ModelHost:
         return _Served(name, source, model, engine)
 
     def _room(self, model: Model) -> int:
-        """Tokens that keys and values may ever take."""
+        """Maximum number of tokens in keys and values."""
         free = self._cache.memory_limit - self._cache.memory_bytes
         return max(int(free * _CACHE_SHARE) // model.token_bytes, 0)
 

@@ -30,9 +30,9 @@ class Model:
     folder: str
     """Where its weights came from."""
     base: str | None
-    """Folder of the base whose weights it shares."""
+    """Folder of the base model that shares its weights."""
     memory_bytes: int
-    """What it alone takes."""
+    """Memory of this model alone, in bytes."""
     token_bytes: int
     """Keys and values of one token."""
 
@@ -41,7 +41,7 @@ class ModelCache:
     """Loads and unloads models. For one thread at a time."""
 
     def __init__(self, device: torch.device, memory_limit: int | None, say: Say) -> None:
-        """`memory_limit` in bytes, by default most of what the device has. `say` hears what takes long."""
+        """`memory_limit` in bytes, by default most of the device's. `say` receives messages on slow operations."""
         self.device = device
         self.memory_limit = memory_limit or int(_memory_of(device) * _SHARE[device.type])
         self._dtype = fast_dtype(device)

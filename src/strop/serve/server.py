@@ -1,4 +1,4 @@
-"""A model process on its Unix socket, until it is told to end or its parent has ended."""
+"""A model process on its Unix socket, until it is terminated or its parent exits."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class SocketServer(uvicorn.Server):
         """Exit status of the process."""
 
     def end(self, status: int = 0) -> None:
-        """Cancel what is under way and end."""
+        """Cancel requests in progress and exit."""
         self.status = self.status or status
         self.should_exit = self.force_exit = True
 
     async def run_until_ended(self) -> int:
-        """Serve; the exit status. ServerError where no socket can be made."""
+        """Serve, and return the exit status. Raises ServerError if the socket cannot be created."""
         watch = asyncio.create_task(self._watch())
         try:
             with reachable(self._path) as path, _listener(path) as listener:
@@ -64,7 +64,7 @@ class SocketServer(uvicorn.Server):
         yield  # they are handled above
 
     async def _watch(self) -> None:
-        """End with the parent, also where the kernel does not see to that."""
+        """Exit with the parent, also on systems without kernel support for that."""
         while self._parent is None or os.getppid() == self._parent:
             await asyncio.sleep(_PARENT_POLL_S)
         self.end()
@@ -78,5 +78,5 @@ def _listener(path: str) -> Iterator[socket.socket]:
             os.unlink(path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(path)
-        os.chmod(path, 0o600)  # before anybody can connect: it does not listen yet
+        os.chmod(path, 0o600)  # before clients can connect: it does not listen yet
         yield listener

@@ -21,7 +21,7 @@ MiB = 1024 * 1024
 
 @dataclass(frozen=True)
 class Settings:
-    """How a server was told to behave."""
+    """Settings of a server."""
 
     loopback: bool = True
     """Only this machine reaches the server: no key is needed, foreign pages are refused."""

@@ -63,7 +63,7 @@ class CheckReport(Answer):
     fault_kinds: dict[str, int]
     first_faults: list[FaultObject]
     prompts: PromptReport | None = None
-    """Only where a model was named, and its tokenizer is at hand."""
+    """Present only if a model was named and its tokenizer is available."""
     prompts_unknown: str | None = None
     """Why there is no `prompts` although a model was named."""
 

@@ -47,7 +47,7 @@ class Deployment:
     name: str
     """What `model` in a chat request says."""
     source: str
-    """What it was made of: catalogue name, hub id, id of a checkpoint, or folder."""
+    """Source of the model: catalogue name, hub id, id of a checkpoint, or folder."""
     path: str
     """What the model process loads."""
     created_at: float
@@ -133,7 +133,7 @@ class Deployments:
         return await self.get(row.id)
 
     async def unload(self, key: str) -> Deployment:
-        """Free its memory; the next request loads it again. What it was answering fails."""
+        """Free its memory; the next request loads it again. Requests in progress fail."""
         row = await asyncio.to_thread(self._store.get, key)
         await self._loader.unload(row)
         return await self.get(row.id)
@@ -185,7 +185,7 @@ class Deployments:
                 yield {**chunk, "model": body["model"]}
 
     async def unload_idle(self) -> None:
-        """Unload what nobody has asked for longer than it may stay."""
+        """Unload deployments that were idle longer than their limit."""
         state = await self._engine.state()
         working = {model.name for model in state.models if model.in_flight or model.queued} if state else set()
         for row in await asyncio.to_thread(self._store.wanted):
@@ -229,7 +229,7 @@ class Deployments:
 
     @asynccontextmanager
     async def _used(self, row: StoredDeployment) -> AsyncIterator[_Use]:
-        """A request under way: what it used is counted in the end, also when it is cancelled."""
+        """A request in progress. Its usage is counted when it ends or is cancelled."""
         live, use = self._loader.of(row), _Use()
         live.busy += 1
         try:

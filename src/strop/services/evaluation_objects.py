@@ -64,7 +64,7 @@ class EvaluationDetails(EvaluationObject):
     """An evaluation with what its process says at the moment."""
 
     message: str | None
-    """What it is doing, where that is not to answer rows."""
+    """Current phase, if it is not answering rows."""
     rows_failed: int
     rows_per_second: float | None
 

@@ -17,8 +17,8 @@ from pydantic import ValidationError
 from strop.config import RunConfig
 from strop.errors import InvalidRequest
 from strop.http.errors import param_of
-from strop.jobs.fork import keep_weights
 from strop.jobs.job import Job, NewJob
+from strop.jobs.kept_weights import keep_weights
 from strop.jobs.task import NewEvent
 from strop.services.container import Services
 from strop.services.job_order import Order, translate
@@ -41,7 +41,7 @@ _one_at_a_time = threading.Lock()
 def create_job(request: JobRequest, services: Services, key: str | None, repeated: bool) -> Job:
     """Create a job; with `repeated`, the one that the same request has made just now, if it has.
 
-    OpenAI's client sends a request anew, and says so, when it got no answer to it.
+    OpenAI's client repeats a request, with a header that says so, when it got no answer.
     """
     try:
         body = {**request.model_dump(mode="json", exclude_unset=True), KEY: key}

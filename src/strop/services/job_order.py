@@ -219,7 +219,7 @@ def _settle(tables: dict[str, Any], rows: int, validated: bool) -> None:
 
 
 def usual_interval(steps: int) -> int:
-    """Steps between validations where nobody says: at most ten of them after the first."""
+    """Default steps between validations: at most ten validations after the first."""
     return max(1, math.ceil(steps / _EVALUATIONS))
 
 

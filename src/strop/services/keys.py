@@ -64,7 +64,7 @@ def knows(services: Services, text: str) -> bool:
 
 @in_thread
 def revoke(services: Services, key_id: str) -> Key:
-    """End a key for good; it stays in the list. NotFound for an unknown one."""
+    """Revoke a key; it stays in the list. NotFound for an unknown one."""
     return Key.of(services.keys.revoke(key_id))
 
 

@@ -43,7 +43,7 @@ class Live:
     """What is known of a deployment while the server runs."""
 
     used_at: float
-    """By the clock that nobody can set."""
+    """Monotonic time in seconds."""
     loaded: bool = False
     loading: asyncio.Task[None] | None = None
     reason: str | None = None
@@ -87,7 +87,7 @@ class Loader:
         self._live.pop(row.id, None)
 
     async def ensure(self, row: StoredDeployment) -> None:
-        """Have it in memory. Who gives up waiting stops nobody else."""
+        """Load it into memory. A cancelled caller does not stop the load for others."""
         if not self.of(row).loaded:
             await asyncio.shield(self.begin(row))
 

@@ -81,7 +81,7 @@ async def delete(services: Services, name: str) -> None:
 
 @in_thread
 def servable_names(services: Services) -> list[str]:
-    """Names that a chat or a deployment may use: models on this machine, and those that jobs made."""
+    """Names for a chat or a deployment: models on this machine and models made by jobs."""
     own = [name for name in CATALOGUE if installed_folder(name) is not None]
     return [*own, *(job.fine_tuned_model for job in services.jobs.list(limit=100) if job.fine_tuned_model)]
 

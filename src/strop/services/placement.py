@@ -36,7 +36,7 @@ class Place:
     """Its folder as `DataFolder.stored`; the name once more where it is still to be fetched."""
 
     def loadable(self, folder: DataFolder) -> str:
-        """What the model process is told to load."""
+        """The model that the model process must load."""
         return self.source if self._is_name else str(folder.found(self.path))
 
     def settled(self, folder: DataFolder) -> Place:
@@ -67,7 +67,7 @@ def deployable(jobs: JobQueue, folder: DataFolder, source: str) -> Place:
 def on_demand(jobs: JobQueue, folder: DataFolder, model: str) -> Place:
     """What a chat request may deploy by itself: what strop trained, and named models that are here.
 
-    No folders: whoever may chat need not know of the server's disk. NotFound for anything else.
+    Refuse folders: chat clients must not read paths of the server. NotFound for anything else.
     """
     if is_trained(model):
         return _trained(jobs, folder, model)

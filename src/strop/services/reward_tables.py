@@ -17,7 +17,7 @@ from strop.services.job_request import RewardOption
 
 _LIMITS = ("timeout_s", "env", "workers", "memory_mb")
 _GRADER_SECONDS = 120.0
-"""As long as OpenAI lets a grader work on one answer."""
+"""OpenAI's time limit for grading one answer."""
 _OPENAI_KEY = "OPENAI_API_KEY"
 _OPENAI_URL = "OPENAI_BASE_URL"
 _JUDGED = ("score_model", "label_model")

@@ -59,7 +59,7 @@ class FailureObject(Answer):
 
 
 class AnswerObject(Answer):
-    """One answer and what it is worth."""
+    """One answer with its reward."""
 
     answer: str
     reward: float | None

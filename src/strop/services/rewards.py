@@ -161,7 +161,7 @@ def version(services: Services, reward_id: str, number: int) -> VersionObject:
 
 @in_thread
 def diff(services: Services, reward_id: str, number: int, against: int | None = None) -> DiffObject:
-    """How a version differs from another one, by default the version before it."""
+    """The difference between a version and another one, by default the version before it."""
     other = number - 1 if against is None else against
     store = _store(services)
     old, new = store.version(reward_id, other), store.version(reward_id, number)

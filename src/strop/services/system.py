@@ -1,4 +1,4 @@
-"""What the server runs on and how far it isolates what it runs."""
+"""Hardware and software of the server, and its isolation of reward functions."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _CHECKPOINT = re.compile(r"(?P<model>ft:.+):ckpt-step-(?P<step>[0-9]{1,9})")
 
 @dataclass(frozen=True)
 class Trained:
-    """A checkpoint, and what it is called."""
+    """A checkpoint and its name."""
 
     id: str
     name: str

@@ -35,14 +35,14 @@ _FAILURE_FLOOR = 8
 
 
 class Ending(StrEnum):
-    """How a call of `Trainer.run` ended, errors aside."""
+    """The end of a `Trainer.run` call without an error."""
 
     FINISHED = "finished"
     PAUSED = "paused"
 
 
 class Checkpoints(Protocol):
-    """Keeps weights and the state to go on from."""
+    """Saves weights and the state for resuming."""
 
     @property
     def best_reward(self) -> float | None:
@@ -72,7 +72,7 @@ class Trainer:
     validate: Validate | None
     prompts_dropped: int
     on_phase: Callable[[int, str], None] = lambda step, phase: None
-    """Hears which step is in which phase, for display."""
+    """Receives step and phase for display."""
     _failures: deque[bool] = field(default_factory=lambda: deque(maxlen=_FAILURE_WINDOW))
     _skipped_in_a_row: int = 0
 

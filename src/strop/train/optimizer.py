@@ -74,7 +74,7 @@ class MasterAdamW:
         would otherwise measure the rounding.
         """
         norm = float(nn.utils.clip_grad_norm_(self._masters, max_norm))
-        # With a gradient of zero AdamW would still move by its momentum, and the noise be drawn anew.
+        # With a gradient of zero AdamW would still move by its momentum, and new noise would be drawn.
         if math.isfinite(norm) and norm > 0:
             for group in self._adamw.param_groups:
                 group["lr"] = learning_rate
@@ -109,7 +109,7 @@ class MasterAdamW:
         return {"adamw": self._adamw.state_dict(), "updates": self._updates}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint whose weights the policy was loaded with."""
+        """Resume from a checkpoint whose weights the policy has loaded."""
         self._adamw.load_state_dict(state["adamw"])
         self._updates = state["updates"]
         self.settle()

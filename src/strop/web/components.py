@@ -88,11 +88,6 @@ class MetricGrid(_Component, component="components/metric_grid.js"):
         self._listen("view", on_view)
         self._listen("step", on_step)
 
-    def set_active(self, active: bool) -> None:
-        """Whether new steps may come."""
-        self._props["active"] = active
-        self.update()
-
 
 class Explorer(_Component, component="components/explorer.js"):
     """Prompts or steps of a run."""

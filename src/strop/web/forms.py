@@ -82,7 +82,7 @@ def area_field(
 def radio(
     group: str, label: str, chosen: bool, on_choose: Callable[[], object], *, hint: str = "", enabled: bool = True
 ) -> Element:
-    """One of a group of choices, of which one holds."""
+    """One option of a single-choice group."""
     with tag("label", "s-choice") as whole:
         control = tag("input", "", 'type="radio"')
         control.props["name"] = group
@@ -119,7 +119,7 @@ def _settled(field: Control, name: str, error: str) -> Control:
 
 
 class Complaint:
-    """A place for what is wrong with something that has none of its own, such as an editor."""
+    """Error message for an element without one of its own, such as an editor."""
 
     def __init__(self) -> None:
         self._box = tag("p", "s-bad s-small s-break", 'role="alert"')
@@ -127,7 +127,7 @@ class Complaint:
 
     @property
     def error(self) -> str | None:
-        """What is wrong; None where nothing is."""
+        """Error message; None without an error."""
         return self._error
 
     @error.setter

@@ -12,7 +12,7 @@ from strop.types import Json
 
 
 def judges(providers: Sequence[Provider]) -> Mapping[str, Preset]:
-    """For each provider, the preset of a judge whose model is there."""
+    """For each provider, a judge preset whose model is available."""
     judge = find_preset("judge")
     found = {}
     for provider in providers:

@@ -23,7 +23,7 @@ class PromptCheck:
         self.report: CheckReport | None = None
 
     async def look(self, dataset_id: str, model: str | None, limit: int | None, template: Json = None) -> None:
-        """Look at a data set. Where it is asked anew meanwhile, only the newest answer is shown."""
+        """Count the rows of a data set. Only the result of the latest call is shown."""
         asked = self._asked = (dataset_id, model, limit)
         self._box.clear()
         with self._box, tag("p", "s-row s-muted"):

@@ -1,4 +1,4 @@
-"""A test of a reward on rows of a data set: their references, or answers that somebody pastes."""
+"""A test of a reward on rows of a data set: their references, or pasted answers."""
 
 from __future__ import annotations
 

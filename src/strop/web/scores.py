@@ -23,7 +23,7 @@ class Scores:
 
     answers: int
     rewards: tuple[float, ...]
-    """Of those that could be scored."""
+    """Statistics over the scored answers only."""
     failures: dict[str, int]
     """By cause."""
     components: dict[str, float]
@@ -58,7 +58,7 @@ class Scores:
 
 
 def advice(scores: Scores) -> tuple[str, str] | None:
-    """What somebody should know before training with this reward, and how grave it is; None where all is well."""
+    """Warning to show before training with this reward, with its severity; None without a problem."""
     if scores.failures and not scores.rewards:
         return "s-error", "No completion could be scored. Check the failures below and fix the reward."
     if scores.failures:
@@ -140,7 +140,7 @@ def _components(scores: Scores) -> None:
 
 
 def draw_row(row: TriedRow) -> None:
-    """One row with all its answers, closed until somebody looks."""
+    """One row with all its answers, collapsed at first."""
     with tag("details", "s-card s-tried"):
         with tag("summary"):
             text(preview(row.messages), "s-clamp")

@@ -125,7 +125,7 @@ def tag(name: str, classes: str = "", props: str = "") -> Element:
 def tag_text(name: str, content: str, classes: str = "", props: str = "") -> Element:
     """An HTML element that holds text; it is never taken for markup.
 
-    A column without a title is one of buttons: who cannot see them is told so.
+    A column without a title holds buttons; screen readers get a hidden title.
     """
     element = tag(name, classes, props)
     with element:

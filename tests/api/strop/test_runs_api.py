@@ -257,6 +257,8 @@ def test_rollouts_are_filtered_sorted_searched_and_counted(client: TestClient, r
     assert top[0]["reward"] == max(rollout["reward"] or 0 for rollout in everything)
     assert {rollout["cause"] for rollout in pages(client, path, failed=True)} == {"timeout"}
     assert {rollout["stop_reason"] for rollout in pages(client, path, stop_reason="length", limit=500)} == {"length"}
+    assert pages(client, path, stop_reason="max_turns") == []
+    assert client.get(path, params={"stop_reason": "tired"}).status_code == 400
     assert all("STRASSE" in rollout["answer"].upper() for rollout in pages(client, path, search="strasse", first=LAST))
     assert client.get(path, params={"min_reward": "nan"}).status_code == 400
 

@@ -98,7 +98,7 @@ def get_content(file_id: str, services: Provided) -> StreamingResponse:
     file, content = services.files.open(file_id)
     headers = {
         "content-length": str(file.bytes),
-        # Never shown in place: what somebody uploaded is for no browser to run.
+        # Always a download: a browser must not run uploaded content.
         "content-disposition": f"attachment; filename*=UTF-8''{quote(file.filename, safe='')}",
     }
     return StreamingResponse(_chunks(content), media_type="application/octet-stream", headers=headers)

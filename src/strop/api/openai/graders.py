@@ -39,7 +39,7 @@ class GraderBody(Body):
 
 
 class GraderRunBody(GraderBody):
-    """A grader, and what it is to grade."""
+    """A grader and the sample to grade."""
 
     model_sample: str = Field(description="What the model said; sample.output_json has it where it is JSON.")
     item: dict[str, Any] = Field({}, description="The row.")

@@ -3,7 +3,7 @@
     status       {state, phase, message, step, total_steps, seconds_left}, whenever it changes
     step         one step with its metrics; its number is the id to resume from
     checkpoints  the checkpoints there are now
-    reset        steps were taken back, since the run was resumed: ask for the curves anew
+    reset        steps were taken back, since the run was resumed: request the curves again
     deleted      the run is gone, and this was the last event
 
 A stream begins with the status, the checkpoints, and the steps after the one that was named.
@@ -73,7 +73,7 @@ async def _follow(follower: _Follower) -> AsyncGenerator[bytes]:
 
 @dataclass
 class _Follower:
-    """What one client has been told so far."""
+    """The state already sent to one client."""
 
     services: Services
     run_id: str
@@ -123,7 +123,7 @@ class _Follower:
         return [_event("checkpoints", {"data": found})] if changed else []
 
     def _reset(self, connection: Connection) -> list[bytes]:
-        """Whether steps that were sent are no more: metrics.jsonl is another file, or has fewer."""
+        """Whether sent steps were removed: metrics.jsonl was replaced or is shorter."""
         newest = newest_step(connection, self.run_id)
         inode = metrics_file(connection, self.run_id)
         known, self.inode = self.inode, inode

@@ -93,11 +93,11 @@ async def follow_log(
     search: Text = "",
     last_event_id: Annotated[str | None, Header(description="What browsers send to resume; wins over `after`.")] = None,
 ) -> EventStream:
-    """Follow a log by server-sent events: `lines` with the lines, `reset` when the file begins anew."""
+    """Follow a log by server-sent events: `lines` with the lines, `reset` when the file starts over."""
     file = LogFile(await run_in_threadpool(_path, services, run_id, log))
     known = (last_event_id or "").strip()
     place = min(int(known), MAX_OFFSET) if known.isascii() and known.isdecimal() else after
-    if place is None:  # the end as it is now, before the client hears that the stream has begun
+    if place is None:  # the end as it is now, before the client learns that the stream has begun
         place = (await run_in_threadpool(file.before, None, 1, LogFilter())).end
     return EventStream(_follow(file, place, LogFilter(level, search)))
 

@@ -34,7 +34,7 @@ _SECONDS = 120
 
 
 class Phase(StrEnum):
-    """What a test is doing."""
+    """Phase of a test."""
 
     LOADING = "loading the model"
     SAMPLING = "sampling answers"
@@ -51,7 +51,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class Answers:
-    """What the model said to one row."""
+    """The model's answers to one row."""
 
     row: DatasetRow
     texts: tuple[str, ...]
@@ -59,12 +59,12 @@ class Answers:
     tokens: int
     cut_off: int
     ended: float
-    """By the clock that nobody can set."""
+    """Monotonic time in seconds."""
 
 
 @dataclass
 class ModelTest:
-    """A test that runs in the background of a server, whether somebody looks or not."""
+    """A test in the background of the server, independent of open pages."""
 
     services: Services
     draft: JobDraft
@@ -79,11 +79,11 @@ class ModelTest:
     """Answers in all; 0 before it is known."""
     fault: StropError | None = None
     trial: Trial | None = None
-    """What it came to, once it is done."""
+    """The result, once the test is done."""
     _task: asyncio.Task[None] | None = None
 
     def start(self, on_done: Callable[[Trial], object]) -> None:
-        """Begin. `on_done` hears what it came to, where it comes to an end."""
+        """Start the test. `on_done` receives the result if the test completes."""
         self._task = asyncio.create_task(self._run(on_done))
 
     async def stop(self) -> None:

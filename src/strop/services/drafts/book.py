@@ -1,4 +1,4 @@
-"""Drafts that somebody works on: changed in memory at once, and on disk a moment later.
+"""Drafts being edited: changed in memory at once, and on disk shortly after.
 
 Every page of a draft sees the same one. What was typed is written as soon as the write before it
 is done, so that a burst of keys costs a few writes and the newest content is never left behind.
@@ -25,7 +25,7 @@ _KEPT = 200
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A draft to go on with. Times are seconds since 1970."""
+    """A saved draft. Times are seconds since 1970."""
 
     id: str
     draft: JobDraft
@@ -38,7 +38,7 @@ class _Live:
 
     draft: JobDraft
     stored: JobDraft | None
-    """What is on disk; None before it was ever written."""
+    """Content on disk; None before the first write."""
     problem: str = ""
     """Why it could not be written."""
     writing: asyncio.Task[None] | None = field(default=None, compare=False)
@@ -124,7 +124,7 @@ class Book:
             await self.settle(draft_id)
 
     async def _close(self, draft_id: str) -> None:
-        """End what goes on for a draft, and forget it in memory."""
+        """Stop the background work of a draft and drop it from memory."""
         if draft_id in self.tests:
             await self.tests.pop(draft_id).stop()
         await self.settle(draft_id)

@@ -28,7 +28,7 @@ _CARRIED = ("suffix", "metadata", "integrations")
 
 
 class _Held(BaseModel):
-    """What a later version adds is left out by an earlier one, and what it takes away does not matter."""
+    """Ignore keys of other versions of strop."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 

@@ -33,7 +33,7 @@ class Review:
     """What a person looks at before the job is created."""
 
     usual_name: str
-    """Of the job, where nobody names it."""
+    """Default name of the job."""
     values: Sequence[tuple[str, str, str]]
     """Each value: its label, the value, and the step that it is changed in."""
     takes: Sequence[tuple[str, Tone]]

@@ -54,7 +54,7 @@ async def experiment_page(name: str) -> None:
 
 
 def _follow(subject: Subject, header: Header) -> None:
-    """Keep the head of the page up to date. What was built for a run at rest is built anew once it goes on."""
+    """Keep the head of the page up to date. Rebuild it when a paused run resumes."""
     resting = not subject.active
 
     async def look() -> None:

@@ -89,7 +89,7 @@ class Wizard:
         return control
 
     async def look(self) -> Checked:
-        """Ask the server what it has against the draft as it is now."""
+        """Validate the current draft on the server."""
         found = await check(services(), self.draft)
         self.faults = dict(found.faults)
         return found
@@ -129,7 +129,7 @@ class Wizard:
 
     async def draw(self) -> None:
         """Draw the step, and where it stands among the others."""
-        async with self._drawing:  # somebody may click twice
+        async with self._drawing:  # a second click may arrive meanwhile
             self._fields = []
             self._draw_bar()
             self._problem.clear()

@@ -172,7 +172,7 @@ class Rows:
         await self._draw(None)
 
     async def grown(self) -> None:
-        """There are more rows. Whoever reads further down keeps what is there."""
+        """Show that there are more rows. Keep the rows on display if the reader has turned the page."""
         if not self._turned:
             await self._draw(None)
 
@@ -198,7 +198,7 @@ class Rows:
             after=after,
         )
         if asked is not self._asked or self._box.is_deleted:
-            return  # somebody has asked for something else meanwhile
+            return  # another request has replaced this one
         if after is None:
             self._box.clear()
         self._last = found.last_id

@@ -110,7 +110,7 @@ class Form:
             ui.navigate.to(f"/evaluations/{made.id}")
 
     def _show(self, found: dict[str, str]) -> None:
-        """Each fault where it belongs: at the field whose name it begins with, or below them all."""
+        """Show each error at the field that its name begins with, or below all fields."""
         left = {"dataset_id" if name == "file_id" else name: message for name, message in found.items()}
         for name, field in self._fields.items():
             mine = [fault for fault in left if fault == name or fault.startswith((f"{name}.", f"{name}["))]

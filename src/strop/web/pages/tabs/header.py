@@ -34,7 +34,7 @@ class Header:
     async def refresh(self) -> None:
         """Read the subject again, and draw what changed.
 
-        Buttons stay as long as the state does, and so does the keyboard focus.
+        Buttons, and with them the keyboard focus, stay until the state changes.
         """
         found = await self._subject.refresh()
         if not self._top.is_deleted:

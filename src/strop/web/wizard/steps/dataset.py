@@ -1,4 +1,4 @@
-"""Step 2: the rows to train on, and those that are held out."""
+"""Step 2: training rows and held-out rows."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class ModelStep:
         await self._draw_methods()
 
     def _draw_others(self, found: Offer) -> None:
-        """Models that the catalogue does not have, and those that were trained here."""
+        """Models outside the catalogue, and models trained on this server."""
         model, trained = self._wizard.draft.model, found.trained
         known = {choice.name for choice in self._known}
         field = text_field(

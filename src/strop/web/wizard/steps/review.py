@@ -68,7 +68,7 @@ class ReviewStep:
         self._ready = not checked.faults
 
     def _draw_faults(self) -> None:
-        """What is wrong, with the way to where it is mended."""
+        """Problems, each with a link to the step where it is fixed."""
         with tag("div", "s-column") as self._faults:
             for name, message in self._wizard.faults.items():
                 with tag("div", "s-error s-row", 'role="alert"'):

@@ -106,7 +106,7 @@ class RewardStep:
 
 
 def with_another(draft: JobDraft, part: RewardPart) -> JobDraft:
-    """The draft with one more reward, whose name no other one has."""
+    """The draft with one more reward under a unique name."""
     taken = {known.name for known in draft.rewards}
     name = next(
         name for name in (part.name, *(f"{part.name}_{number}" for number in range(2, MANY))) if name not in taken

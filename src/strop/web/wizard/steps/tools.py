@@ -69,7 +69,9 @@ class ToolsStep:
             options = {False: "no", True: "yes"}
             return choice_field(parameter.label, options, value, changed, hint=parameter.hint)
         if parameter.kind == "list":
-            return area_field(parameter.label, "\n".join(value or ()), changed, hint=parameter.hint, rows=2)
+            return area_field(
+                parameter.label, "\n".join(value or ()), changed, hint=f"{parameter.hint} One per line.", rows=2
+            )
         if parameter.kind == "json":
             return area_field(parameter.label, json.dumps(value) if value else "", changed, hint=parameter.hint, rows=2)
         shown = None if isinstance(value, str) else value

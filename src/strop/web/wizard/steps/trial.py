@@ -1,4 +1,4 @@
-"""The test in the reward step: its fields, its progress, and what it came to."""
+"""The test in the reward step: its fields, its progress, and its result."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Training on from a checkpoint as a new job.
+"""Weights of a checkpoint that another job trains on from: kept whatever becomes of the first run.
 
-The new run starts from the weights of the checkpoint: a LoRA run goes on with a copy of the
-adapter (or, with `train.method = "full"`, with the adapter merged), a full one with the full
-weights. They are also the reference of its KL penalty. Optimizer and data order start afresh.
+The new run starts from them: a LoRA run goes on with a copy of the adapter (or, with
+`train.method = "full"`, with the adapter merged), a full one with the full weights. They are also
+the reference of its KL penalty. Optimizer and data order start afresh.
 """
 
 from __future__ import annotations
@@ -10,39 +10,14 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from strop.errors import CheckpointError
-from strop.jobs.job import Job, NewJob, clone
 from strop.store.checkpoints import read_checkpoint, verify
-from strop.store.datafolder import DataFolder
 from strop.store.files import sync_folder
 
 # What a checkpoint holds only for resuming the run that wrote it.
 _RESUMING = frozenset({"trainer_state.pt", "learner_state.pt"})
-
-
-def fork(
-    job: Job,
-    checkpoint: Path,
-    checkpoint_id: str,
-    folder: DataFolder,
-    changes: Mapping[str, Any] | None = None,
-    name: str | None = None,
-) -> NewJob:
-    """The job that trains on from one of another job's checkpoints, with changes to its configuration.
-
-    The weights are kept for it, whatever becomes of the other run. Raises ConfigError where the
-    changes cannot be run, CheckpointError where the checkpoint is damaged.
-    """
-    new = clone(job, changes, name)
-    step = read_checkpoint(checkpoint).step
-    kept = keep_weights(checkpoint, folder.path / "forks" / checkpoint_id)
-    config = new.config.model_copy(update={"model": folder.stored(kept)})
-    return replace(new, config=config, forked_from=checkpoint_id, model=f"{job.model_name}:ckpt-step-{step}")
 
 
 def keep_weights(checkpoint: Path, target: Path) -> Path:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,12 +16,12 @@ from job_cases import new_job
 from models import packed_logprobs, sample, tiny_lora_policy, tiny_policy
 from strop.config import anchored
 from strop.errors import CheckpointError, ConfigError
-from strop.jobs.fork import fork
-from strop.jobs.job import Job, JobQueue
+from strop.jobs.job import Job, JobQueue, NewJob, clone
+from strop.jobs.kept_weights import keep_weights
 from strop.policy.checkpoint import save_weights
 from strop.policy.model import Policy
 from strop.policy.prepare import prepare
-from strop.store.checkpoints import Checkpoint, CheckpointStore
+from strop.store.checkpoints import Checkpoint, CheckpointStore, read_checkpoint
 from strop.store.datafolder import DataFolder
 from strop.store.db import open_database
 
@@ -37,6 +40,22 @@ def job(folder: DataFolder) -> Job:
     made = JobQueue(database).create(new_job(model="Qwen/tiny", suffix="first"))
     database.close()
     return made
+
+
+def fork(
+    job: Job,
+    checkpoint: Path,
+    checkpoint_id: str,
+    folder: DataFolder,
+    changes: Mapping[str, Any] | None = None,
+    name: str | None = None,
+) -> NewJob:
+    """The job that trains on from one of another job's checkpoints, as the API makes it."""
+    new = clone(job, changes, name)
+    step = read_checkpoint(checkpoint).step
+    kept = keep_weights(checkpoint, folder.path / "forks" / checkpoint_id)
+    config = new.config.model_copy(update={"model": folder.stored(kept)})
+    return replace(new, config=config, forked_from=checkpoint_id, model=f"{job.model_name}:ckpt-step-{step}")
 
 
 RESUMING = {"trainer_state.pt", "learner_state.pt"}
