@@ -54,6 +54,7 @@ WITHOUT_TORCH = frozenset(
     {
         "strop.policy.catalogue",
         "strop.policy.installed",
+        "strop.policy.memory",
         "strop.policy.tokens",
         "strop.policy.tool_calls",
         "strop.policy.weights",

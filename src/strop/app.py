@@ -44,6 +44,7 @@ from strop.jobs.task import Task
 from strop.serve.supervisor import EngineProcess
 from strop.services.container import Services, Settings
 from strop.services.deployments import Deployments
+from strop.services.shared_device import SharedDevice
 from strop.store.datafolder import DataFolder
 from strop.store.db import Database, open_database
 from strop.store.files import write_atomic
@@ -115,12 +116,15 @@ class Server:
             listener = stack.enter_context(_bind(options.host, options.port))
             services.files.sweep()
             readiness = Readiness(services.deployments)
-            for worker in _workers(services, options, readiness):
+            device = SharedDevice(services)
+            for worker in _workers(services, options, readiness, device):
                 worker.start()
                 stack.callback(worker.close)
-            asyncio.run(self._serve(services, listener, readiness))
+            asyncio.run(self._serve(services, listener, readiness, device))
 
-    async def _serve(self, services: Services, listener: socket.socket, readiness: Readiness) -> None:
+    async def _serve(
+        self, services: Services, listener: socket.socket, readiness: Readiness, device: SharedDevice
+    ) -> None:
         url = f"http://{_shown(self._options.host)}:{listener.getsockname()[1]}"
         app = create_app(services)
         mount(app, services, _cookie_key(services.folder))
@@ -131,8 +135,9 @@ class Server:
             for part in (services.engine, services.deployments):
                 await part.start()
                 stack.push_async_callback(part.close)
-            readiness.open()
-            stack.callback(readiness.close)
+            for bridge in (readiness, device):
+                bridge.open()
+                stack.callback(bridge.close)
             await http.serve(sockets=[listener])
         log.info("stopped")
 
@@ -239,7 +244,7 @@ def _cookie_key(folder: DataFolder) -> str:
     return path.read_text(encoding="ascii")
 
 
-def _workers(services: Services, options: Options, readiness: Readiness) -> Iterator[_Worker]:
+def _workers(services: Services, options: Options, readiness: Readiness, device: SharedDevice) -> Iterator[_Worker]:
     results = ResultFiles(services.database, services.folder, services.files)
 
     def finished(task: Task) -> None:
@@ -251,7 +256,7 @@ def _workers(services: Services, options: Options, readiness: Readiness) -> Iter
     tools = Tools(services.database, services.folder, services.secrets, services.ingester, readiness)
     limits = Limits(stalled_s=options.stalled_minutes * 60)
     at_once = {"training": options.concurrency}
-    yield Supervisor(tools, make_kinds(tools), at_once, limits, on_finished=finished)
+    yield Supervisor(tools, make_kinds(tools), at_once, limits, on_finished=finished, device=device)
     yield _Upkeep(services)
 
 

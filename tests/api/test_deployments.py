@@ -485,6 +485,23 @@ def test_what_is_idle_is_unloaded_and_comes_back_when_it_is_asked(tmp_path: Path
     run(tmp_path, check)
 
 
+def test_idle_models_make_room_and_come_back_when_they_are_asked(tmp_path: Path) -> None:
+    async def check(case: Case) -> None:
+        await case.deployments.create("smollm2-135m", name="usual")
+        await case.deployments.create("smollm2-135m", name="never", idle_minutes=0)
+        async with asking(case, "usual"):
+            assert not (await case.deployments.served()).idle
+            await case.deployments.make_room()
+            assert case.models.held.keys() == {"usual", "never"}
+        assert (await case.deployments.served()).idle
+        await case.deployments.make_room()
+        assert not case.models.held
+        await case.deployments.chat(chat_body("usual"))
+        assert case.models.held.keys() == {"usual"}
+
+    run(tmp_path, check)
+
+
 def test_a_source_whose_files_are_gone_is_said_so(tmp_path: Path) -> None:
     async def check(case: Case) -> None:
         job = case.job(1)

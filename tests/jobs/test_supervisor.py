@@ -21,9 +21,10 @@ from strop.config import dump_config
 from strop.jobs.checking import CHECK
 from strop.jobs.job import Job, JobQueue, NewJob
 from strop.jobs.launcher import LocalLauncher, Process
+from strop.jobs.plan import Demand, Served
 from strop.jobs.states import Limits
 from strop.jobs.supervisor import Supervisor
-from strop.jobs.task import TaskStatus
+from strop.jobs.task import Task, TaskStatus
 from strop.store.datafolder import DataFolder
 from strop.store.db import Database, open_database
 from strop.store.rundir import RunDir
@@ -171,6 +172,54 @@ def test_as_many_jobs_run_at_a_time_as_was_asked_for(server: Server) -> None:
     third = server.drive(runner, jobs[2], lambda job: job.status is TaskStatus.QUEUED)
     runner.tick()
     assert server.queue.position(third) == 1
+
+
+# The device
+
+
+class FakeDevice:
+    """A device of 10 GB on which the model process holds some, and every job needs 6."""
+
+    memory_bytes = 10 * 10**9
+
+    def __init__(self, held: float = 0.0, idle: bool = True) -> None:
+        self.held = held
+        self.idle = idle
+
+    def demand(self, task: Task) -> Demand:
+        return Demand(6 * 10**9 if task.kind == "training" else 0)
+
+    def served(self) -> Served:
+        return Served(int(self.held * 1e9), self.idle)
+
+    def make_room(self) -> None:
+        assert self.idle
+        self.held = 0.0
+
+
+def test_a_job_waits_for_memory_and_says_so_once(both: Server) -> None:
+    device = FakeDevice(held=8.8, idle=False)
+    runner = both.runner(device=device)
+    job = both.queue.create(new_job())
+    said = "Waits for 6.0 GB of device memory; 1.2 GB are free"
+    assert both.drive(runner, job, lambda found: found.reason).reason == said
+    device.held = 8.0
+    for _ in range(3):
+        runner.tick()
+    waiting = both.queue.get(job.id)
+    assert (waiting.status, waiting.reason) == (TaskStatus.QUEUED, said)
+    device.held = 0.0
+    done = both.finish(runner, job)
+    assert (done.status, done.reason) == (TaskStatus.SUCCEEDED, None)
+    assert both.messages(job).count(said) == 1
+
+
+def test_idle_models_are_unloaded_for_a_job(server: Server) -> None:
+    device = FakeDevice(held=8.0)
+    job = server.queue.create(new_job())
+    assert server.finish(server.runner(device=device), job).status is TaskStatus.SUCCEEDED
+    assert device.held == 0.0
+    assert not any(message.startswith("Waits") for message in server.messages(job))
 
 
 # Files

@@ -119,7 +119,7 @@ class _Exchange:
         await self._send(message)
 
     async def _drain(self) -> None:
-        """Read what the client still sends: it hears the answer only once it has sent its body.
+        """Read the rest of the request body: clients read the answer only after they have sent it.
 
         Up to a limit: to take in a body of any size only to refuse it would help an attacker.
         """

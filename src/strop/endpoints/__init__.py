@@ -6,7 +6,7 @@ Judges, remote models in evaluations and the list of a provider's models all go 
 - `chat`: `ChatEndpoint.complete` sends a chat completion, retries what may pass within a time
   limit, and leaves out what a server does not understand.
 - `problems`: what went wrong with a call, and whether another try can help.
-- `addresses`, `transport`: which addresses may be reached when somebody else wrote the URL.
+- `addresses`, `transport`: allowed addresses for URLs from users.
 
 Its modules need the extra `graders`. Code that must work without it imports them when they are needed.
 """

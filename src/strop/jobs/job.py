@@ -23,7 +23,7 @@ from strop.types import Json
 
 @dataclass(frozen=True)
 class NewJob:
-    """What a client asks for."""
+    """A client's request for a job."""
 
     name: str
     model: str
@@ -35,7 +35,7 @@ class NewJob:
     training_file: str | None = None
     validation_file: str | None = None
     forked_from: str | None = None
-    """Id of the checkpoint that training goes on from."""
+    """Id of the checkpoint that training starts from."""
 
 
 @dataclass(frozen=True)

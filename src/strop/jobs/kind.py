@@ -1,4 +1,4 @@
-"""What a supervisor needs to know about a kind of task. `kinds.KINDS` lists them."""
+"""The protocols of a kind of task, for supervisors. `kinds.KINDS` lists them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Exit:
     code: int
     """Exit status, negative for a signal, or `launcher.UNKNOWN_EXIT`."""
     requested: Action | None
-    """What a client had asked for."""
+    """The action that a client requested."""
     free_bytes: int
     """On the disk of the data folder."""
     paused_alone: bool = False
@@ -32,7 +32,7 @@ class Exit:
 
 @dataclass(frozen=True)
 class Settled:
-    """Nothing more is to be done for a task, or nothing until it is resumed."""
+    """A task is finished, or paused until it is resumed."""
 
     status: TaskStatus
     reason: str | None = None
@@ -53,13 +53,13 @@ Outcome = Settled | Restart
 
 
 def failed(error: StropError) -> Settled:
-    """The outcome where something that a user gave cannot be used."""
+    """The outcome for invalid user input."""
     return Settled(TaskStatus.FAILED, error.message, error.code, error.param)
 
 
 @dataclass(frozen=True)
 class Change:
-    """What is to be written about a task in one transaction."""
+    """Changes to a task, written in one transaction."""
 
     events: Sequence[NewEvent] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -67,19 +67,19 @@ class Change:
     also: Write | None = None
     """Writes columns that only this kind has."""
     durable: bool = True
-    """False for what can be read from the folder again."""
+    """False for data that can be read from the folder again."""
 
 
 class Handler(Protocol):
-    """What is particular about one task while a supervisor has it."""
+    """The kind-specific handling of one task."""
 
     @property
     def folder(self) -> TaskDir:
-        """Where its process works."""
+        """The folder of its process."""
 
     @property
     def ends_with_server(self) -> bool:
-        """Whether its process needs this very server, and is stopped when that stops."""
+        """Whether its process depends on this server and stops with it."""
 
     @property
     def time_limit_s(self) -> float | None:
@@ -87,7 +87,7 @@ class Handler(Protocol):
 
     @property
     def prepared(self) -> bool:
-        """Whether the folder was made ready once."""
+        """Whether the folder was prepared before."""
 
     def prepare(self) -> None:
         """Prepare the folder before the task is marked as running, so that its files describe this attempt.
@@ -102,28 +102,28 @@ class Handler(Protocol):
         """
 
     def follow(self) -> Iterator[Change]:
-        """What the process has written since; each change is written before the next is asked for."""
+        """New output of the process; each change is stored before the next is requested."""
 
     def conclude(self, ended: Exit) -> Outcome:
-        """What the end of the process means."""
+        """The outcome of the task after the exit of its process."""
 
     def finish(self, outcome: Settled) -> Change:
         """Leave the folder as the outcome has it; what is written together with the outcome."""
 
 
 class Kind(Protocol):
-    """A kind of task: where its processes run, and what handles each of them."""
+    """A kind of task: the launcher of its processes, and a handler for each task."""
 
     @property
     def launcher(self) -> Launcher:
-        """Where its processes run."""
+        """Launcher of its processes."""
 
     def open(self, task: Task) -> Handler:
-        """What handles a task from now on."""
+        """Create the handler of a task."""
 
 
 class RunIngester(Protocol):
-    """Takes run folders into the database: see `store.ingest`."""
+    """Ingests run folders into the database: see `store.ingest`."""
 
     def import_run(self, path: Path) -> str:
         """Id of the run, known or not."""
@@ -155,7 +155,7 @@ class Tools:
 
 
 def read_output(folder: TaskDir, limit: int = 2000) -> str:
-    """The end of what a process has said."""
+    """The last lines of a process's output."""
     try:
         with open(folder.raw_output, "rb") as file:
             file.seek(max(0, file.seek(0, 2) - limit))

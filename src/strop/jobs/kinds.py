@@ -21,5 +21,5 @@ KINDS: Mapping[str, Callable[[Tools], Kind]] = {
 
 
 def make_kinds(tools: Tools) -> dict[str, Kind]:
-    """One of each."""
+    """Create one instance of each kind."""
     return {name: make(tools) for name, make in KINDS.items()}

@@ -41,20 +41,20 @@ class Launcher(Protocol):
     """Starts, finds, watches and stops the processes of tasks of one kind."""
 
     def launch(self, folder: Path, env: Mapping[str, str], token: int) -> Process:
-        """Start one. It outlives this process. OSError where that is not possible."""
+        """Start a process that outlives this one. Raises OSError if that fails."""
 
     def find(self, folder: Path, known: Process | None = None) -> Process | None:
-        """The one that works on a task at this moment, whoever started it; or `known`, as it was once
-        launched, if that is about to.
+        """The process that works on a task now, independent of who started it; or `known`, an
+        earlier launch, if that is about to start work.
 
-        Raises Unreachable where one does that is out of our reach.
+        Raises Unreachable if such a process cannot be reached from here.
         """
 
     def poll(self, process: Process) -> int | None:
         """None while it lives; then its exit status, negative for a signal, or UNKNOWN_EXIT."""
 
     def stop(self, process: Process, now: bool) -> None:
-        """Ask it to save its work and end, or end it at once. No error where it has ended."""
+        """Ask it to save its work and exit, or kill it at once. No error if it has exited."""
 
 
 @dataclass(frozen=True)

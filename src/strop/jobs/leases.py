@@ -45,7 +45,7 @@ class Leases:
     def __init__(
         self, database: Database, owner: str, duration_s: float, clock: Callable[[], float] = time.time
     ) -> None:
-        """`owner` names whoever holds the data folder: what it held before it was started anew is its own."""
+        """`owner` identifies the holder of the data folder; it keeps its leases after a restart."""
         self._database = database
         self.owner = owner
         self._duration_s = duration_s
@@ -89,6 +89,11 @@ class Leases:
             raise _lost(task)
         return changed
 
+    def explain(self, task: Task, reason: str) -> None:
+        """Say why a waiting task waits, also as an event, once. Nothing where it was changed in between."""
+        unchanged = sa.and_(tasks.c.status == TaskStatus.QUEUED, _same_request(task))
+        self._write(task, unchanged, {"reason": reason}, [NewEvent(reason, once=f"waits:{task.token}")])
+
     def settle(
         self,
         task: Task,
@@ -112,7 +117,7 @@ class Leases:
         return settled
 
     def release(self, task: Task) -> None:
-        """Give the task up as it is, for any server to take at once. Nothing where the lease was lost."""
+        """Release the task unchanged, for any server to take. No effect if the lease was lost."""
         self._write(task, self._held(), {"lease_owner": None, "lease_expires_at": None})
 
     def _write(
@@ -124,7 +129,7 @@ class Leases:
         also: Write | None = None,
         durable: bool = True,
     ) -> Task | None:
-        """Change the row if it still has the token, and the condition holds; None where not."""
+        """Change the row if its token and the condition still hold; None otherwise."""
         status = values.get("status", task.status)
         if status is not task.status and status not in TRANSITIONS[task.status]:
             raise ValueError(f"a task does not go from {task.status} to {status}")

@@ -1,4 +1,4 @@
-"""What the end of a training process means for its job. Pure: a table of cases, top to bottom."""
+"""The outcome of a training process for its job. Pure: a table of cases, from top to bottom."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def classify_exit(run: Mapping[str, Json], ended: Exit) -> Outcome:
 
 
 def cannot_start(error: OSError) -> Outcome:
-    """The outcome where no process could be started, or its folder not be made ready."""
+    """The outcome if the process could not be started or its folder not be prepared."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         reason = f"the disk is full: {error}; free some space, then resume the job"
         return Settled(TaskStatus.PAUSED, reason, FailureCode.DISK_FULL)
@@ -61,7 +61,7 @@ def _failed(run: Mapping[str, Json]) -> Outcome:
 
 
 def _died(exit_code: int) -> Outcome:
-    """The process said nothing about its end."""
+    """The process wrote no final status."""
     if exit_code == -signal.SIGKILL:
         reason = (
             "the training process was killed (SIGKILL), as the system does when memory runs out; "

@@ -46,9 +46,9 @@ class TaskQueue(Generic[T]):
 
     kind: ClassVar[str]
     noun: ClassVar[str]
-    """What messages call a task of this kind."""
+    """Name of a task of this kind in messages."""
     param: ClassVar[str | None] = None
-    """What an unknown id is called in an error."""
+    """Name of the id in errors about unknown ids."""
     table: ClassVar[Table | None] = None
     """What only this kind has, by the number of the task."""
     created: ClassVar[str]

@@ -49,7 +49,7 @@ class SpecHandler:
 
     @property
     def prepared(self) -> bool:
-        """Whether it is written down what to do."""
+        """Whether the specification is written."""
         return self.folder.spec_file.is_file()
 
     def prepare(self) -> None:
@@ -60,7 +60,7 @@ class SpecHandler:
         return Environment(self._tools.secrets).public
 
     def follow(self) -> Iterator[Change]:
-        """Nothing is to be seen before the result."""
+        """No changes before the result."""
         return iter(())
 
     def conclude(self, ended: Exit) -> Outcome:
@@ -128,10 +128,10 @@ class TrialHandler(SpecHandler):
 
 
 class ShortQueue(TaskQueue[Task]):
-    """Tasks of one short kind, each created, waited for and forgotten in one call."""
+    """Tasks of one short kind, each created, awaited and deleted in one call."""
 
     patience_s: ClassVar[float]
-    """How long one may wait for its turn."""
+    """Maximum time in the queue, in seconds."""
     busy: ClassVar[str]
     """Message for clients after that."""
 
@@ -141,7 +141,7 @@ class ShortQueue(TaskQueue[Task]):
         self._folder = folder
 
     def run(self, spec: Mapping[str, Json]) -> dict[str, Json]:
-        """Have a process do what `spec` says, and wait: its result.
+        """Run a process for `spec`, wait, and return its result.
 
         Blocks the calling thread. Unavailable where others take too long; `error` where it fails.
         """

@@ -11,26 +11,26 @@ from strop.jobs.task import Action
 
 @dataclass(frozen=True)
 class Limits:
-    """How patient a supervisor is. Times in seconds."""
+    """Time limits and retries of a supervisor. Times in seconds."""
 
     restarts: int = 3
-    """Automatic ones in a row in which the task did not get on."""
+    """Maximum number of automatic restarts in a row without progress."""
     backoff_s: float = 5.0
-    """Before the first of them; each further one waits twice as long."""
+    """Delay before the first restart; it doubles for each further one."""
     longest_backoff_s: float = 300.0
     grace_s: float = 30.0
-    """For a cancelled process to end by itself."""
+    """Time for a cancelled process to exit."""
     stalled_s: float = 1800.0
-    """A process that writes nothing for so long is ended; 0 means never."""
+    """Time without output after which a process is ended; 0 disables this."""
     lease_s: float = 30.0
-    """A lease that is not renewed for so long is dead."""
+    """Time after which a lease expires if it is not renewed."""
     interval_s: float = 0.25
-    """Between two looks at the tasks."""
+    """Time between two rounds."""
 
 
 @dataclass(frozen=True)
 class Starting:
-    """A process is to be started, once it is `due` by the monotonic clock."""
+    """A process to start at `due`, by the monotonic clock."""
 
     due: float
 
@@ -42,11 +42,11 @@ class Running:
     process: Process
     since: float
     written: float
-    """When the newest of its files was written."""
+    """Modification time of its newest file."""
     moved_at: float
-    """When that last changed, by the monotonic clock."""
+    """Time of the last change of `written`, by the monotonic clock."""
     looked_at: float
-    """When that was last looked at."""
+    """Time of the last check of `written`."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Runs the tasks of every kind, in one thread of the server.
 
-Each round looks at all open tasks: those whose turn it is are begun, those that nobody holds any
-more are taken over, and each that is held gets a tick. The processes outlive the server; the next
-one finds them again.
+Each round checks all open tasks: it starts tasks whose turn has come, takes over tasks without a
+holder, and ticks each task that it holds. The processes outlive the server; the next server adopts
+them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from strop.jobs.kind import Kind, Tools
 from strop.jobs.leases import LeaseLost, Leases, RequestChanged
-from strop.jobs.plan import next_tasks
+from strop.jobs.plan import Demand, Device, Plan, Served, make_plan
 from strop.jobs.states import Limits
 from strop.jobs.task import Task, TaskStatus
 from strop.jobs.work import Seat, Work
@@ -49,15 +49,19 @@ class Supervisor:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         on_finished: Callable[[Task], object] = lambda task: None,
+        device: Device | None = None,
     ) -> None:
-        """`owner` stands for who holds the data folder's lock, so there is one at a time: what it
-        held before it was started anew, it takes back at once. By default host and folder.
-        `on_finished` is called with each task that ends while this runs."""
+        """`owner` identifies the only holder of the data folder's lock; after a restart it takes its
+        tasks back at once. By default host and folder.
+        `on_finished` is called with each task that ends while this runs. Without a `device`,
+        memory is not planned."""
         leases = Leases(tools.database, owner or f"{socket.gethostname()}:{tools.folder.path}", limits.lease_s, clock)
         self._seat = Seat(leases, limits, monotonic, tools.folder.path)
         self._kinds = kinds
         self._at_once = {**_AT_ONCE, **at_once}
         self._on_finished = on_finished
+        self._device = device
+        self._demands: dict[str, Demand] = {}
         self._works: dict[str, Work] = {}
         self._sightings: dict[str, _Sighting] = {}
         self._complaints: dict[str, str] = {}
@@ -94,10 +98,47 @@ class Supervisor:
         for task in tasks:
             if task.status is TaskStatus.RUNNING:
                 self._guarded(task, self._run)
-        waiting = [task for task in tasks if task.status is TaskStatus.QUEUED]
-        for task in next_tasks(waiting, [work.task for work in self._works.values()], self._at_once):
-            self._guarded(task, self._begin)
+        self._demands = {task.id: self._demands[task.id] for task in tasks if task.id in self._demands}
+        self._begin_waiting([task for task in tasks if task.status is TaskStatus.QUEUED])
         self._sightings = {task.id: self._sightings[task.id] for task in tasks if task.id in self._sightings}
+
+    def _begin_waiting(self, waiting: Sequence[Task]) -> None:
+        plan = self._plan(waiting)
+        for task in plan.start:
+            self._guarded(task, self._begin)
+        if self._device is None or plan.blocked is None:
+            return
+        if plan.make_room:
+            self._device.make_room()
+        elif plan.blocked.reason is None:
+            need = self._demand(plan.blocked).memory_bytes
+            text = f"Waits for {need / 1e9:.1f} GB of device memory; {plan.free_bytes / 1e9:.1f} GB are free"
+            self._guarded(plan.blocked, lambda task: self._seat.leases.explain(task, text))
+
+    def _plan(self, waiting: Sequence[Task]) -> Plan:
+        """What of the waiting tasks begins now. What needs the device waits until it is known what is served."""
+        asked = [(task, self._demand(task)) for task in waiting]
+        running = [(work.task, self._demand(work.task)) for work in self._works.values()]
+        if self._device is None:
+            return make_plan(asked, running, self._at_once, 0, Served())
+        served: Served | None = Served()
+        if any(demand.of_device for _, demand in asked):
+            served = self._device.served()
+        if served is None:
+            asked = [(task, demand) for task, demand in asked if not demand.of_device]
+        return make_plan(asked, running, self._at_once, self._device.memory_bytes, served or Served())
+
+    def _demand(self, task: Task) -> Demand:
+        """What a task needs of the device, looked at once; nothing where that cannot be told: it starts."""
+        if self._device is None:
+            return Demand()
+        if task.id not in self._demands:
+            try:
+                self._demands[task.id] = self._device.demand(task)
+            except Exception:
+                log.exception("what %s %s needs cannot be told", task.kind, task.id)
+                self._demands[task.id] = Demand()
+        return self._demands[task.id]
 
     def _loop(self) -> None:
         complaint = ""
@@ -156,7 +197,7 @@ class Supervisor:
         return now - seen.since > self._seat.limits.lease_s
 
     def _beat(self) -> None:
-        """Renew what is held, three times in the life of a lease."""
+        """Renew the leases of held tasks, three times per lease duration."""
         now = self._seat.monotonic()
         if now < self._beat_at:
             return

@@ -1,4 +1,4 @@
-"""Tasks: what a server does for its clients in processes of their own, and the events of their lives.
+"""Tasks: units of work in separate processes, and their events.
 
 A task of any kind has a row in the table `tasks`. What only one kind has is in a table of that
 kind, or in the task's folder.

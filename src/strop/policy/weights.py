@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from strop.policy.installed import installed_folder
+from strop.policy.memory import Shape, shape_of
 
 
 def whole_folder(name: str) -> Path | None:
@@ -38,6 +39,23 @@ def base_of(folder: Path) -> str | None:
 def weight_count(folder: Path) -> int:
     """Number of parameters in a folder, from the headers of its files."""
     return sum(math.prod(entry["shape"]) for file in folder.glob("*.safetensors") for entry in _tensors(file))
+
+
+def parameters_in(folder: Path) -> int:
+    """Number of parameters of the model in a folder; of an adapter with those of its base."""
+    base = base_of(folder)
+    base_folder = whole_folder(base) if base else None
+    return weight_count(folder) + (weight_count(base_folder) if base_folder else 0)
+
+
+def shape_in(folder: Path) -> Shape | None:
+    """The shape of the model in a folder, for an adapter of its base; None where no file tells."""
+    base = base_of(folder)
+    place = whole_folder(base) if base else folder
+    try:
+        return shape_of(json.loads((place / "config.json").read_text(encoding="utf-8"))) if place else None
+    except (OSError, ValueError):
+        return None
 
 
 def _is_whole(folder: Path) -> bool:

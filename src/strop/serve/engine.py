@@ -105,7 +105,7 @@ class ModelHost:
         self._changing = asyncio.Lock()
 
     async def load(self, name: str, source: str) -> ModelState:
-        """Have a model under a name. Conflict where the name has another source."""
+        """Load a model under a name. Raises Conflict if the name has another source."""
         served = self._served.get(name)
         if served is None:
             place = await asyncio.to_thread(self._cache.fetch, source)  # which may take as long as the network does
@@ -115,7 +115,7 @@ class ModelHost:
         return served.state()
 
     async def unload(self, name: str) -> None:
-        """Fail what a model has to do, and free its memory."""
+        """Fail the requests of a model and free its memory."""
         async with self._changing:
             served = self._served.pop(name, None)
             if served is None:

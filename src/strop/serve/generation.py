@@ -26,7 +26,7 @@ _MAX_TEMPERATURE = 2.0
 
 
 def sampling_params(request: GenerateRequest, prompt_tokens: int, positions: int | None, room: int) -> SamplingParams:
-    """How to draw what is asked for.
+    """Sampling settings of a request.
 
     `positions` is how long prompt and completion may be together, `room` how many tokens of
     keys and values memory has place for. Raises ContextOverflow for a prompt
@@ -68,7 +68,7 @@ def _rules(request: GenerateRequest) -> Sequence[tuple[str, bool, str]]:
 
 
 class Generation:
-    """Turns what the engine draws into events."""
+    """Turns drawn tokens into events."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class _Completing:
         self._unsent.append(drawn)
 
     def delta(self, index: int) -> Iterator[Delta]:
-        """What can be sent of the completion now."""
+        """The part of the completion that can be sent now."""
         piece = self._transcript.piece()
         text = piece.text if self._calls is None else self._calls.add(piece.text)
         yield from self._delta(index, text, piece.tokens)

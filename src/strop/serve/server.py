@@ -41,12 +41,12 @@ class SocketServer(uvicorn.Server):
         """Exit status of the process."""
 
     def end(self, status: int = 0) -> None:
-        """Cancel what is under way and end."""
+        """Cancel requests in progress and exit."""
         self.status = self.status or status
         self.should_exit = self.force_exit = True
 
     async def run_until_ended(self) -> int:
-        """Serve; the exit status. ServerError where no socket can be made."""
+        """Serve, and return the exit status. Raises ServerError if the socket cannot be created."""
         watch = asyncio.create_task(self._watch())
         try:
             with reachable(self._path) as path, _listener(path) as listener:
@@ -64,7 +64,7 @@ class SocketServer(uvicorn.Server):
         yield  # they are handled above
 
     async def _watch(self) -> None:
-        """End with the parent, also where the kernel does not see to that."""
+        """Exit with the parent, also on systems without kernel support for that."""
         while self._parent is None or os.getppid() == self._parent:
             await asyncio.sleep(_PARENT_POLL_S)
         self.end()

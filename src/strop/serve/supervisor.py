@@ -106,7 +106,7 @@ class EngineProcess:
         return state
 
     async def unload(self, name: str) -> None:
-        """Forget a model; does nothing where it is not loaded."""
+        """Unload a model; no effect if it is not loaded."""
         self._models.pop(name, None)
         self._present.discard(name)
         if self._up.is_set():
@@ -114,7 +114,7 @@ class EngineProcess:
                 await self.client.unload(name)
 
     async def state(self) -> EngineState | None:
-        """What is loaded; None while no process is up."""
+        """The loaded models; None without a running process."""
         if not self._up.is_set():
             return None
         with suppress(Unavailable):
@@ -195,7 +195,7 @@ class EngineProcess:
             os.close(log)
 
     async def _revive(self) -> None:
-        """Wait for the process to answer, then load what the one before it had."""
+        """Wait for the process to answer, then load the models of its predecessor."""
         while True:
             with suppress(Unavailable):
                 await self.client.state()
@@ -212,7 +212,7 @@ class EngineProcess:
 
 
 async def _end(process: Process) -> None:
-    """SIGTERM, and SIGKILL where that does not help."""
+    """Send SIGTERM, then SIGKILL if the process does not exit."""
     with suppress(ProcessLookupError):
         process.terminate()
         try:

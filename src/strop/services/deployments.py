@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from strop.errors import InvalidRequest, NotFound, StropError
 from strop.jobs.job import JobQueue
+from strop.jobs.plan import Served
 from strop.serve.client import CHAT
 from strop.serve.state import EngineState, ModelState
 from strop.services.loading import Loader, ModelEngine
@@ -192,6 +193,23 @@ class Deployments:
             idle = self._clock() - live.used_at
             if live.loaded and minutes and idle > 60 * minutes and not live.busy and row.name not in working:
                 log.info("%s: unloaded after %d minutes without a request", row.name, idle / 60)
+                await self._loader.unload(row)
+
+    async def served(self) -> Served:
+        """What the model process holds, and whether it is at work."""
+        state = await self._engine.state()
+        if state is None:
+            return Served(0, idle=not self._loader.busy)
+        working = any(model.in_flight or model.queued for model in state.models)
+        return Served(state.memory_bytes if state.models else 0, idle=not working and not self._loader.busy)
+
+    async def make_room(self) -> None:
+        """Unload everything, unless a request is under way; the next request for a model loads it again."""
+        for row in await asyncio.to_thread(self._store.wanted):
+            if not (await self.served()).idle:
+                return
+            if self._loader.of(row).loaded:
+                log.info("%s: unloaded to make room for a task", row.name)
                 await self._loader.unload(row)
 
     async def _find(self, model: str) -> StoredDeployment:

@@ -77,6 +77,11 @@ class Loader:
         """What is known of a deployment."""
         return self._live.setdefault(row.id, Live(self._clock()))
 
+    @property
+    def busy(self) -> bool:
+        """Whether a request is under way, or anything is being loaded."""
+        return any(live.busy or live.loading is not None for live in self._live.values())
+
     def forget(self, row: StoredDeployment) -> None:
         """It was deleted."""
         self._live.pop(row.id, None)

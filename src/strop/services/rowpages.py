@@ -76,7 +76,7 @@ def _go_to(file: BinaryIO, offset: int) -> None:
 def _row(line: int, raw: bytes, wanted: str) -> Row | None:
     """The row of a line; None for a blank one, and for one that does not hold what is wanted.
 
-    Uploads are checked; a file that somebody edited on disk since may hold what is left out here.
+    Uploads are checked, but a file edited on disk may hold invalid lines, which are skipped here.
     """
     text = raw.removeprefix(_BOM).decode("utf-8", "replace")
     if not text.strip() or wanted not in text.casefold():

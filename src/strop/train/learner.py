@@ -24,19 +24,19 @@ class Update:
 
 
 class Learner(Protocol):
-    """Makes weights better, keeps them, and hands them to the sampler."""
+    """Updates weights, saves them, and publishes them to the sampler."""
 
     def update(self, samples: Sequence[Sample], learning_rate: float) -> Update:
         """Train on the scored samples of one step."""
 
     def save(self, folder: Path) -> None:
-        """Write weights and all that training on needs into an existing folder."""
+        """Save weights and the training state in an existing folder."""
 
     def restore(self, folder: Path) -> None:
-        """Go on from what `save` wrote."""
+        """Restore the state that `save` wrote."""
 
     def publish(self) -> int:
-        """Let the sampler use the present weights, and say their version.
+        """Publish the current weights to the sampler and return their version.
 
         The version grows when the weights have changed, and stays the same while they have not; it
         is saved and restored, so that rollouts of one run never share a version by chance.

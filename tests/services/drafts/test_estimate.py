@@ -4,8 +4,9 @@ import dataclasses
 
 import pytest
 
+from strop.policy.memory import Shape, shape_of, training_memory
 from strop.services.drafts.draft import JobDraft, Trial
-from strop.services.drafts.estimate import Pace, Shape, Work, estimate, memory, pace_of, shape_of
+from strop.services.drafts.estimate import Pace, Work, estimate, pace_of
 from strop.services.reward_tests import AnswerObject, TriedRow
 
 WORK = Work(rows=10, batch_size=4, samples=8, epochs=2)
@@ -44,10 +45,10 @@ def test_validation_takes_its_own_answers() -> None:
 
 def test_memory_is_weights_and_the_larger_of_sampling_and_training() -> None:
     shape = Shape(layers=30, width=576, kv_heads=3, head_width=64)
-    found = memory(1e9, shape, concurrent=64, tokens_each=1536, forward_tokens=4096, recompute=False)
+    found = training_memory(1e9, shape, concurrent=64, tokens_each=1536, forward_tokens=4096, recompute=False)
     assert found.cache == 2 * 2 * 30 * 3 * 64 * 64 * 1536
     assert found.total == 1e9 + max(found.cache, found.activations)
-    small = memory(1e9, shape, concurrent=64, tokens_each=1536, forward_tokens=4096, recompute=True)
+    small = training_memory(1e9, shape, concurrent=64, tokens_each=1536, forward_tokens=4096, recompute=True)
     assert small.activations < found.activations / 10
 
 

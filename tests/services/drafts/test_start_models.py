@@ -14,7 +14,7 @@ def test_the_catalogue_tells_size_and_need() -> None:
     known = {choice.name: choice for choice in catalogue()}
     assert list(known) == list(CATALOGUE)
     assert known["qwen3-4b-instruct-2507"].memory_gb("lora") == pytest.approx(8.8)
-    assert known["qwen3-4b-instruct-2507"].memory_gb("full") == 64
+    assert known["qwen3-4b-instruct-2507"].memory_gb("full") == 88
 
 
 @pytest.mark.parametrize(

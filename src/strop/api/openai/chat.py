@@ -23,7 +23,7 @@ from strop.types import Json
 log = logging.getLogger("strop.api")
 router = APIRouter()
 
-_CLIENT_GONE = 499  # nobody reads it; what the log says
+_CLIENT_GONE = 499  # for the log only; no client reads it
 
 
 @router.post("/chat/completions", response_model=ChatCompletion, responses=STREAMED)

@@ -85,7 +85,7 @@ def get_group(rollout_id: RolloutId, services: Provided) -> GroupObject:
 
 @contextmanager
 def _readable(rollout_id: str) -> Iterator[None]:
-    """Around the reading of what a run folder holds, which anybody may have edited."""
+    """Context for reading run folders, whose files may have been edited."""
     try:
         yield
     except (KeyError, TypeError, ValueError) as error:

@@ -34,7 +34,7 @@ _SECONDS = 120
 
 
 class Phase(StrEnum):
-    """What a test is doing."""
+    """Phase of a test."""
 
     LOADING = "loading the model"
     SAMPLING = "sampling answers"
@@ -51,7 +51,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class Answers:
-    """What the model said to one row."""
+    """The model's answers to one row."""
 
     row: DatasetRow
     texts: tuple[str, ...]

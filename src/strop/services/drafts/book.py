@@ -25,7 +25,7 @@ _KEPT = 200
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A draft to go on with. Times are seconds since 1970."""
+    """A saved draft. Times are seconds since 1970."""
 
     id: str
     draft: JobDraft
@@ -124,7 +124,7 @@ class Book:
             await self.settle(draft_id)
 
     async def _close(self, draft_id: str) -> None:
-        """End what goes on for a draft, and forget it in memory."""
+        """Stop the background work of a draft and drop it from memory."""
         if draft_id in self.tests:
             await self.tests.pop(draft_id).stop()
         await self.settle(draft_id)

@@ -1,4 +1,4 @@
-"""What the server has against a draft, and the job that it would make of it."""
+"""Validation of a draft, and the job that it would create."""
 
 from __future__ import annotations
 

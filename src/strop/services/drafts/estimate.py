@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from strop.config import RewardConfig
@@ -13,7 +12,6 @@ from strop.services.drafts.draft import JobDraft
 from strop.services.drafts.parameters import value_of
 from strop.services.job_order import usual_interval
 from strop.services.threads import in_thread
-from strop.types import Json
 
 # Measured on two CPU cores with the example job: the update takes so many times what sampling
 # the same answers takes. A GPU with a sampler of its own is nearer to the lower end.
@@ -92,66 +90,6 @@ def estimate(work: Work, pace: Pace) -> Estimate:
     answers = work.validations * work.validation_rows * work.eval_samples
     checked = max(answers * pace.tokens / pace.tokens_per_second, answers * pace.reward_seconds / work.workers)
     return Estimate(sampling, max(rewards - sampling, 0.0), TRAINING_SHARE * sampling, checked)
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What of a model's `config.json` memory depends on."""
-
-    layers: int
-    width: int
-    kv_heads: int
-    head_width: int
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Bytes that training takes at most, by what takes them."""
-
-    weights: float
-    cache: float
-    """Keys and values of answers that are sampled at the same time."""
-    activations: float
-    """Of one forward and backward."""
-
-    @property
-    def total(self) -> float:
-        """Sampling and training take turns: what counts is the one that takes more."""
-        return self.weights + max(self.cache, self.activations)
-
-
-_ACTIVATION_BYTES = 34
-"""For each token, layer and number of the model's width (Korthikanti et al., 2022)."""
-_RECOMPUTED_BYTES = 2
-
-
-def memory(
-    weights: float,
-    shape: Shape,
-    *,
-    concurrent: int,
-    tokens_each: int,
-    forward_tokens: int,
-    recompute: bool,
-) -> Memory:
-    """What training takes: `weights` in bytes, with gradients and moments; `tokens_each` is the longest
-    prompt with its answer."""
-    cache = 2 * 2 * shape.layers * shape.kv_heads * shape.head_width * concurrent * tokens_each
-    per_number = _RECOMPUTED_BYTES if recompute else _ACTIVATION_BYTES
-    tokens = max(forward_tokens, tokens_each)
-    return Memory(weights, float(cache), float(per_number * tokens * shape.layers * shape.width))
-
-
-def shape_of(config: Mapping[str, Json]) -> Shape | None:
-    """The shape that a `config.json` tells; None where it does not."""
-    inner = config.get("text_config")
-    given = inner if isinstance(inner, dict) else config
-    try:
-        layers, width, heads = (int(given[key]) for key in ("num_hidden_layers", "hidden_size", "num_attention_heads"))
-        head_width = int(given.get("head_dim") or width // heads)
-        return Shape(layers, width, int(given.get("num_key_value_heads") or heads), head_width)
-    except (KeyError, TypeError, ValueError, ZeroDivisionError):
-        return None
 
 
 @in_thread

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Literal
 
 from strop.errors import StropError
-from strop.policy.weights import base_of, whole_folder
+from strop.policy.memory import Memory, training_memory
+from strop.policy.weights import shape_in
 from strop.services import datasets
 from strop.services.container import Services
 from strop.services.drafts.check import Checked, usual_name
 from strop.services.drafts.draft import JobDraft
-from strop.services.drafts.estimate import Memory, estimate, memory, pace_of, shape_of, work_of
+from strop.services.drafts.estimate import estimate, pace_of, work_of
 from strop.services.drafts.export import as_curl, as_python, as_toml
 from strop.services.drafts.parameters import MAIN, PARAMETERS, value_of
 from strop.services.drafts.start_models import GB, Fit, described, folder_of, label_of, this_machine
@@ -161,16 +162,11 @@ def _memory(services: Services, draft: JobDraft) -> Iterator[tuple[str, Tone]]:
 
 
 def _estimated(draft: JobDraft, folder: Path | None, weights: float) -> Memory | None:
-    base = base_of(folder) if folder else None
-    place: Path | None = whole_folder(base) if base else folder
-    try:
-        shape = shape_of(json.loads((place / "config.json").read_text(encoding="utf-8"))) if place else None
-    except (OSError, ValueError):
-        shape = None
+    shape = shape_in(folder) if folder else None
     if shape is None:
         return None
     value: Callable[[str], int] = lambda key: int(value_of(draft.values, key))  # noqa: E731
-    return memory(
+    return training_memory(
         weights,
         shape,
         concurrent=min(value("sampling.max_concurrent"), value("train.batch_size") * value("train.samples_per_prompt")),

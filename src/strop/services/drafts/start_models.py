@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 from strop.errors import StropError
-from strop.policy.catalogue import CATALOGUE, Entry, find_entry, training_memory_gb
-from strop.policy.weights import base_of, weight_count, whole_folder
+from strop.policy.catalogue import CATALOGUE, Entry, find_entry
+from strop.policy.memory import training_bytes
+from strop.policy.weights import parameters_in, whole_folder
 from strop.services import models
 from strop.services.container import Services
 from strop.services.machine import devices
@@ -40,7 +41,7 @@ class Choice:
 
     def memory_gb(self, method: str) -> float | None:
         """What training takes, without activations."""
-        return None if self.parameters is None else training_memory_gb(self.parameters, method)
+        return None if self.parameters is None else training_bytes(self.parameters, method)
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,4 @@ def _known(entry: Entry) -> Choice:
 
 def _billions(folder: Path) -> float | None:
     """By the files of weights; of an adapter with those of its base."""
-    base = base_of(folder)
-    base_folder = whole_folder(base) if base else None
-    count = weight_count(folder) + (weight_count(base_folder) if base_folder else 0)
-    return count / 1e9 or None
+    return parameters_in(folder) / 1e9 or None

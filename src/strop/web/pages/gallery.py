@@ -1,4 +1,4 @@
-"""`/gallery`: every piece that pages are made of, in every state. Not in the navigation: it is for whoever draws.
+"""`/gallery`: every piece that pages are made of, in every state. Not in the navigation: it is for developers.
 
 What reads the API is shown with the newest run of this server, and with a run that does not exist.
 """

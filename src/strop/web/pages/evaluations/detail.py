@@ -172,7 +172,7 @@ class Rows:
         await self._draw(None)
 
     async def grown(self) -> None:
-        """Show that there are more rows. Keep the rows on display if the reader has scrolled down."""
+        """Show that there are more rows. Keep the rows on display if the reader has turned the page."""
         if not self._turned:
             await self._draw(None)
 

@@ -46,7 +46,7 @@ class Rollouts:
         return int(step) if step.isdecimal() else None
 
     async def draw(self, *, grab: bool) -> None:
-        """Show what the address names; with `grab` somebody just asked for it, and is taken there."""
+        """Show the rollout in the address; with `grab`, after a request of the user, scroll to it."""
         row, rollout = self._address.values.get("row"), self._address.values.get("rollout")
         step = None if row else self._step
         self._explorer.set_chosen(row, step)
