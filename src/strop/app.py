@@ -132,6 +132,8 @@ class Server:
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, http.end)
         async with AsyncExitStack() as stack:
+            for queue in (services.trials, services.lengths):
+                stack.callback(queue.close)
             for part in (services.engine, services.deployments):
                 await part.start()
                 stack.push_async_callback(part.close)

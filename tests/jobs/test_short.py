@@ -111,6 +111,14 @@ def test_a_task_whose_turn_does_not_come_is_given_up(
     assert known(database) == []
 
 
+def test_nobody_waits_on_once_the_server_ends(database: Database, folder: DataFolder) -> None:
+    queue = LengthsQueue(database, folder)
+    threading.Timer(0.1, queue.close).start()
+    with pytest.raises(Unavailable, match="the server is stopping"):
+        queue.run({})  # nothing runs it
+    assert known(database) == []
+
+
 def test_several_clients_are_answered_each_with_its_own(database: Database, folder: DataFolder) -> None:
     found: dict[int, Any] = {}
 

@@ -47,7 +47,7 @@ def folder(tmp_path: Path) -> DataFolder:
 
 def test_a_new_folder_is_for_its_owner_only(folder: DataFolder) -> None:
     assert folder.path.stat().st_mode & 0o777 == 0o700
-    assert sorted(entry.name for entry in folder.path.iterdir()) == ["evaluations", "files", "rewards", "runs"]
+    assert sorted(entry.name for entry in folder.path.iterdir()) == ["evaluations", "files", "rewards", "runs", "tasks"]
 
 
 def test_opening_again_changes_nothing(folder: DataFolder) -> None:

@@ -81,7 +81,7 @@ def test_a_file_that_was_edited_or_lost_is_made_anew(store: RewardStore) -> None
         (Draft("python", "(" * 100_000), RewardError, "not valid Python|too deep"),
         (Draft("python", CODE + "\0"), InvalidRequest, "NUL"),
         (Draft("python", CODE + "\ud800"), InvalidRequest, "surrogate"),
-        (Draft("python", CODE + "#" * 2**20), InvalidRequest, "over 1024 KiB"),
+        (Draft("python", CODE + "#" * 2**20), InvalidRequest, "exceeds 1024 KiB"),
         (Draft("python", CODE, ("A B",)), InvalidRequest, "'A B'"),
         (Draft("python", CODE, ("A", "A")), InvalidRequest, "each once"),
         (Draft("grader", "{"), RewardError, "not valid JSON"),

@@ -422,7 +422,7 @@ def test_half_the_groups_may_fail_where_the_configuration_says_so() -> None:
 
 def test_steps_without_a_finite_loss_stop_the_run_after_recording_and_saving() -> None:
     made = run(updates=[GOOD, DIVERGED], epochs=5, max_skipped_steps=3)
-    with pytest.raises(TrainingDiverged, match=r"3 steps in a row.*train\.learning_rate"):
+    with pytest.raises(TrainingDiverged, match=r"3 consecutive steps.*train\.learning_rate"):
         made.go()
     assert [record.step for record in made.kept.records] == [1, 2, 3, 4]
     assert made.kept.events[-2:] == ["record 4", "save 4"]

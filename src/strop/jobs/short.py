@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import ClassVar
@@ -139,6 +140,11 @@ class ShortQueue(TaskQueue[Task]):
         """`clock` gives the times that people see."""
         super().__init__(database, clock)
         self._folder = folder
+        self._closing = threading.Event()
+
+    def close(self) -> None:
+        """End all waiting, since the server ends: no thread of it may outlive that."""
+        self._closing.set()
 
     def run(self, spec: Mapping[str, Json]) -> dict[str, Json]:
         """Run a process for `spec`, wait, and return its result.
@@ -170,7 +176,8 @@ class ShortQueue(TaskQueue[Task]):
         while not (task := self.get(task_id)).status.finished:
             if task.status is TaskStatus.QUEUED and time.monotonic() > ends:
                 raise Unavailable(self.busy, retry_after=10)
-            time.sleep(_LOOK_S)
+            if self._closing.wait(_LOOK_S):
+                raise Unavailable("the server is stopping; try again when it runs")
         if task.status is not TaskStatus.SUCCEEDED:
             raise self.error(task)
 
