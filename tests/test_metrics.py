@@ -162,7 +162,8 @@ def test_totals_agree_with_plain_statistics(rewards_NG: list[list[float]]) -> No
     assert metrics["reward"] == pytest.approx(fmean(r for rewards_G in rewards_NG for r in rewards_G))
     assert metrics["max_reward"] == pytest.approx(fmean(max(rewards_G) for rewards_G in rewards_NG))
     assert metrics["reward_group_std"] == pytest.approx(fmean(map(stdev, rewards_NG)))
-    assert metrics["reward"] <= metrics["max_reward"] + 1e-9
+    if len({len(rewards_G) for rewards_G in rewards_NG}) == 1:  # otherwise larger groups weigh more in the mean
+        assert metrics["reward"] <= metrics["max_reward"] + 1e-9
 
 
 def outside(tokens: int, failed: bool = False) -> Rollout:
