@@ -193,6 +193,7 @@ def test_a_draft_outlives_a_server_that_is_killed(
         page.get_by_label("Epochs").fill("3")
         next_step(page, "Reward", "Add a reward")
         write_code(page, GRADE)
+        page.wait_for_timeout(2_000)  # the editor sends what was typed after a pause; until then the old draft is saved
         expect(page.get_by_text("Draft saved")).to_be_visible()
         address = page.url
         first.kill()
