@@ -114,6 +114,8 @@ class ModelStep:
     async def _draw_methods(self) -> None:
         model = self._wizard.draft.model
         choice = await described(services(), model) if model else None
+        if self._methods.is_deleted:  # the wizard shows another step by now
+            return
         self._methods.clear()
         with self._methods:
             if choice is not None:

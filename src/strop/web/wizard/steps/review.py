@@ -108,6 +108,8 @@ class ReviewStep:
         checked = await self._wizard.look()
         request = ui.context.client.request
         url = str(request.base_url).rstrip("/") if request else ""
+        if self._export.is_deleted:  # the wizard shows another step by now
+            return
         self._export.clear()
         with self._export:
             if checked.request is None or checked.order is None:

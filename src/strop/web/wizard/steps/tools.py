@@ -97,6 +97,8 @@ class ToolsStep:
             work = await work_of(services(), draft) if draft.train else None
         except (StropError, ValueError, TypeError):  # not all of it is filled in, or right
             work = None
+        if self._sum.is_deleted:  # the wizard shows another step by now
+            return
         self._sum.clear()
         self._sum.set_visibility(work is not None)
         if work is not None:
