@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from strop.policy.tokens import token_texts
 from strop.services.objects import Answer
-from strop.types import Json
+from strop.store.rollout_lines import read_turns
+from strop.types import Json, Segment, segments_of
 
 
 class FailureObject(Answer):
@@ -76,33 +77,18 @@ class SegmentObject(Answer):
     """None where no tokenizer of the model is on this machine."""
 
 
-def segments_of_line(line: Mapping[str, Json]) -> list[dict[str, Json]]:
-    """`prompt_tokens`, `ids`, `sampled` and `logprobs` of each segment, from a rollout's line."""
-    segments: list[dict[str, Json]] = []
-    for turn in line["turns"]:
-        if "token_ids" not in turn:
-            continue
-        if not segments or turn["new_segment"]:
-            segments.append({"prompt_tokens": len(turn["input_ids"]), "ids": [], "sampled": [], "logprobs": []})
-            between: Sequence[int] = ()
-        else:
-            between = turn["input_ids"]
-        last, sampled = segments[-1], turn["token_ids"]
-        last["ids"] += [*between, *sampled]
-        last["sampled"] += [False] * len(between) + [True] * len(sampled)
-        last["logprobs"] += [None] * len(between) + list(turn["logprobs"])
-    return segments
-
-
 def segment_objects(line: Mapping[str, Json], tokenizer: Path | None) -> list[SegmentObject]:
     """The segments of a rollout's line; `tokenizer` is a folder that gives tokens their text."""
-    return [_segment(segment, tokenizer) for segment in segments_of_line(line)]
+    return [_segment(segment, tokenizer) for segment in segments_of(read_turns(line))]
 
 
-def _segment(segment: Mapping[str, Json], tokenizer: Path | None) -> SegmentObject:
-    texts = token_texts(tokenizer, segment["ids"]) if tokenizer else None
+def _segment(segment: Segment, tokenizer: Path | None) -> SegmentObject:
+    texts = token_texts(tokenizer, segment.token_ids_T) if tokenizer else None
     tokens = None
     if texts is not None:
-        columns = zip(segment["ids"], texts, segment["sampled"], segment["logprobs"], strict=True)
-        tokens = [Token(id=id, text=text, sampled=sampled, logprob=logprob) for id, text, sampled, logprob in columns]
-    return SegmentObject(prompt_tokens=segment["prompt_tokens"], token_ids=segment["ids"], tokens=tokens)
+        columns = zip(segment.token_ids_T, texts, segment.sampled_mask_T, segment.logprobs_T, strict=True)
+        tokens = [
+            Token(id=id, text=text, sampled=sampled, logprob=logprob if sampled else None)
+            for id, text, sampled, logprob in columns
+        ]
+    return SegmentObject(prompt_tokens=len(segment.prompt_ids_T), token_ids=list(segment.token_ids_T), tokens=tokens)

@@ -61,13 +61,18 @@ def read_rollout(line: Mapping[str, Json]) -> Rollout:
     scored = line["reward"] is not None
     return Rollout(
         index=line["sample"],
-        turns=tuple(map(_read_turn, line["turns"])),
+        turns=read_turns(line),
         stop_reason=StopReason(line["stop_reason"]),
         reward=Reward(line["reward"], line["components"], line["weights"]) if scored else None,
         failure=Failure(**line["failure"]) if line["failure"] else None,
         logs=line["logs"],
         timing=line["timing"],
     )
+
+
+def read_turns(line: Mapping[str, Json]) -> tuple[Turn, ...]:
+    """The turns of a line in today's form."""
+    return tuple(map(_read_turn, line["turns"]))
 
 
 def upgraded(line: Mapping[str, Json]) -> dict[str, Json]:
